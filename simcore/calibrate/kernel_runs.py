@@ -130,7 +130,7 @@ def _attention(s: Shape, make: Maker) -> Made:
     causal = s.flop < 0.75 * whole and s.m == s.k
     q = make("attention", 1, s.groups, s.m, s.n)
     k, v = (make("attention", 1, s.groups, s.k, s.n) for _ in range(2))
-    mask = make("attention", s.m, s.k) if s.kind == "attention_v1" else None
+    mask = make("attention", s.m, s.k) if s.kind in ("attention_v1", "attention_masked") else None
     causal = causal and mask is None
     attend = partial(functional.scaled_dot_product_attention, attn_mask=mask, is_causal=causal)
     scale = s.flop / (whole * (0.5 if causal else 1.0))

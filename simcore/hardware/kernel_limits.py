@@ -198,7 +198,7 @@ def attention_over_timed(
     chosen, second = table["chosen_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
 
     def of_family(kernels: Mapping[str, str]) -> str:
-        return next((kernels[n] for n in names if n in kernels), "attention_v2")
+        return next((kernels[n] for n in (*names, "other") if n in kernels), "attention_v2")
 
     timed = of_family(chosen["attention"] if by_torch else table["measured_by_family"])
     runs = of_family(chosen[kind]) if kind in chosen else kind

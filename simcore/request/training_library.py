@@ -14,11 +14,13 @@ from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import on_or_off
 from simcore.strategy.programs import (
     PLAIN,
     Program,
     Runs,
     UsualProgram,
+    modules_program,
     program_named,
     read_as,
     usual_loop,
@@ -26,7 +28,6 @@ from simcore.strategy.programs import (
 )
 from simcore.strategy.programs.program import OfKind
 from simcore.strategy.strategy import folded_strategy
-from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
@@ -41,6 +42,8 @@ _USUAL: Mapping[str, tuple[Scalar, ...]] = {
     "attention": ("flash",), "loss": ("eager", "eager_freed", "eager_shifted"),
     "norm": ("rmsnorm",), "dropout": (0.0,), "expert_tokens": ("chosen_weighed", "all"),
 }  # fmt: skip
+#: torch's attention -> what it becomes under a mask that is a tensor.
+_UNDER_A_MASK: Mapping[Scalar, str] = {"flash": "masked", "flash_first": "masked_first"}
 #: Option that answers list as a default where it was not given.
 _LISTED = "recompute"
 
@@ -124,10 +127,9 @@ class Library:
         has = record.settings({}) if isinstance(record, ModelRecord) else {}
         stated = [o.name for o in OPTIONS if o.setting and options.get(o.name) is not None]
         given = settings_given(options.get("settings"))
-        release = str(given.get(TORCH, self._run.torch if self._run else ""))
         facts = {
             **given, **has, **{name: options[name] for name in stated},
-            TORCH: _as_version(release),
+            TORCH: _as_version(self._release(options)),
             "model": record.name, "arch": getattr(record, "arch", ""),
             "precision": options.get("precision") or record.training.precision,
             "strategy": options.get("strategy") or record.training.strategy,
@@ -150,8 +152,8 @@ class Library:
         assert isinstance(record, ModelRecord)
         has = record.settings({})
         masked: dict[str, Scalar] = {}
-        if _masked(has, options, self.program):
-            masked["attention"] = MASKED
+        if self._masked(has, options, record):
+            masked["attention"] = _UNDER_A_MASK[has["attention"]]
         if self._run is None:
             return masked
         apart = set()
@@ -164,12 +166,46 @@ class Library:
         ranks, batch = options.get("tp") or 1, options.get("micro_batch")
         heads = int(has["heads"] or 0) // ranks * (batch if isinstance(batch, int) else 1)
         of_kind = self._kind(record, options).settings
-        own = {**self._run.layers(ranks, heads), **of_kind, **masked}
-        return {
+        own = {**self._run.layers(ranks, heads), **of_kind}
+        usual = {
             key: value
             for key, value in own.items()
             if key in has and has[key] in _USUAL.get(key, (has[key],)) and key not in apart
         }
+        return usual | {k: v for k, v in masked.items() if k not in apart}
+
+    def _masked(
+        self, has: Mapping[str, Any], options: Mapping[str, Any], record: ModelRecord
+    ) -> bool:
+        """Whether torch's attention gets a mask that is a tensor, which its flash kernel cannot take.
+
+        That is the case for ALiBi biases in programs without their own kernel, for windows in
+        transformers, and for its compiled layers before a release of PyTorch. Falcon adds the
+        biases to the mask (transformers, modeling_falcon.py, FalconAttention.forward), as do
+        Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM and MPT compute the scores
+        without a fused kernel there.
+        """
+        if has.get("attention") not in _UNDER_A_MASK:
+            return False
+        layers = self.program.layers
+        if record.modules_of and layers.plain_pytorch_modules and not layers.window_as_mask:
+            layers = modules_program(record.modules_of).layers
+        if layers.window_as_mask and _windowed(has, options.get("seq_len")):
+            return True
+        if layers.compiled_mask and on_or_off("compile", options.get("compile")):
+            from simcore.workload.releases import version_of  # few jobs are compiled
+
+            release = self._release(options)
+            if not release or version_of(release) < version_of(layers.compiled_mask):
+                return True
+        return has.get("positions") == "alibi" and "attention" not in (
+            self._run.settings if self._run else {}
+        )
+
+    def _release(self, options: Mapping[str, Any]) -> str:
+        """The release of PyTorch that the job states, else the program's; "" where neither does."""
+        given = settings_given(options.get("settings"))
+        return str(given.get(TORCH, self._run.torch if self._run else ""))
 
     def compiled(self) -> Mapping[str, Scalar]:
         """Settings that the library changes in addition under torch.compile."""
@@ -257,23 +293,6 @@ def _taken(options: Mapping[str, Any], record: ModelSource | None) -> dict[str, 
     """A program's options without those that are settings which the model lacks."""
     has = record.settings({}) if isinstance(record, ModelRecord) else {}
     return {k: v for k, v in options.items() if k in has or not OPTIONS[k].setting}
-
-
-def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program) -> bool:
-    """Whether torch's attention gets a mask that is a tensor, which its flash kernel cannot take.
-
-    That is the case for ALiBi biases in programs without their own kernel, and for windows in
-    transformers. Falcon adds the biases to the mask (transformers, modeling_falcon.py,
-    FalconAttention.forward), as do Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM
-    and MPT compute the scores without a fused kernel there.
-    """
-    if has.get("attention") not in _USUAL["attention"]:
-        return False
-    if program.layers.window_as_mask and _windowed(has, options.get("seq_len")):
-        return True
-    return has.get("positions") == "alibi" and "attention" not in (
-        program.runs.settings if program.runs else {}
-    )
 
 
 def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:

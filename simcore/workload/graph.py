@@ -24,15 +24,18 @@ KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4", "copy",
     "attention_cudnn", "attention_cudnn_fp8", "attention_flash_first", "attention_newest",
-    "elementwise", "norm", "batch_norm", "batch_norm_native", "softmax", "reduction", "gather",
-    "recurrent", "causal_conv", "chunk_products", "chunk_products_by_channel", "chunk_states",
+    "attention_masked", "elementwise", "norm", "batch_norm", "batch_norm_native", "softmax",
+    "reduction", "gather", "recurrent", "causal_conv", "chunk_products",
+    "chunk_products_by_channel", "chunk_states",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; rates are relative to FlashAttention-2's.
 #: ``attention``: torch's scaled_dot_product_attention on the device; ``attention_flash_first``: the
-#: same before PyTorch 2.10; ``attention_newest``: the newest FlashAttention for the device.
+#: same before PyTorch 2.10; ``attention_newest``: the newest FlashAttention for the device;
+#: ``attention_masked``: torch's choice under a mask that is a tensor.
 OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4",
     "attention_cudnn", "attention_cudnn_fp8", "attention_flash_first", "attention_newest",
+    "attention_masked",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Kinds of convolution. ``conv_winograd``: Winograd's algorithm may compute it, which needs 3x3 at

@@ -48,7 +48,8 @@ def test_kernels_on_hopper_reach_what_was_published(kind: KernelKind) -> None:
 
 
 def test_every_kernel_of_a_model_has_a_kind() -> None:
-    assert set(FLASH.values()) == set(FLASH_KINDS) <= set(get_args(KernelKind))
+    named = {*FLASH.values(), *MASKED.values()}
+    assert named == set(FLASH_KINDS) <= set(get_args(KernelKind))
 
 
 def test_before_hopper_the_later_kernels_are_no_faster() -> None:
@@ -79,6 +80,20 @@ def test_torch_takes_cudnn_first_on_data_centre_blackwell_and_since_2_10_on_hopp
         assert profile.attention_share("attention", gpu).value / second.value == pytest.approx(
             newer
         )
+
+
+def test_under_a_mask_torch_takes_cudnn_where_it_prefers_it_and_else_cutlass_s_kernel() -> None:
+    """sdp_utils.cpp: check_prefer_cudnn_attention, can_use_cudnn_attention; sdp_utils_cpp.h:
+    check_for_attn_mask."""
+    profile = load_profile()
+    for name, kind in (
+        ("H200-SXM", "attention"), ("B200-SXM", "attention_cudnn"),
+        ("A100-SXM-80GB", "attention_v1"), ("RTX-PRO-6000", "attention_v1"),
+    ):  # fmt: skip
+        masked, same = (
+            profile.attention_share(k, GPUS[name]).value for k in ("attention_masked", kind)
+        )
+        assert masked == same
 
 
 def test_the_newest_flash_attention_is_3_on_hopper_4_on_data_centre_blackwell_else_2() -> None:
@@ -128,7 +143,8 @@ def test_a_job_can_name_its_kernel() -> None:
     names = ("flash4", "flash", "flash3", "cudnn", "flash2", "flash1", "math")
     times = {name: step_s(name) for name in names}
     assert step_s("flash_first") == times["flash2"]
-    assert step_s("masked") > times["flash1"]
+    assert step_s("masked_first") > times["flash1"]
+    assert times["flash"] < step_s("masked") < step_s("masked_first")
     assert list(times.values()) == sorted(times.values())
     assert len(set(times.values())) == len(times)
     assert step_s(None) == times["flash"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,20 @@ def test_transformers_writes_out_the_activation_of_gpt2() -> None:
     assert launches(software="transformers") == launches() + 7
 
 
+def attention_kernel(model: str, words: dict[str, Any]) -> str:
+    """The kind of a layer's kernel of fused attention."""
+    workload = make_request(model, "H100", **words).workload
+    (layer,) = (b for b in workload.blocks if b.name == "layer")
+    kinds = {k.kind for op in layer.ops for k in op.fwd}
+    (kind,) = (k for k in kinds if k.startswith("attention"))
+    return kind
+
+
 @pytest.mark.parametrize(
     ("words", "kernel"),
     [
-        ({"seq_len": 4096}, "attention_v1"),
+        ({"seq_len": 4096}, "attention_masked"),
+        ({"seq_len": 4096, "settings": {"torch": "2.9"}}, "attention_v1"),  # cuDNN comes last
         ({"seq_len": 2047}, "attention"),  # nothing to mask but the future
         ({"seq_len": 4096, "attention": "flash"}, "attention"),  # flash_attention_2
         ({"seq_len": 4096, "software": "plain"}, "attention"),
@@ -194,18 +205,44 @@ def test_transformers_writes_out_the_activation_of_gpt2() -> None:
 )
 def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], kernel: str) -> None:
     """Phi-3 mini sees 2,047 tokens."""
-    workload = make_request("phi-3-mini", "H100", **{"software": "transformers", **words}).workload
-    (layer,) = (b for b in workload.blocks if b.name == "layer")
-    kinds = {k.kind for op in layer.ops for k in op.fwd}
-    assert {k for k in kinds if k.startswith("attention")} == {kernel}
+    assert attention_kernel("phi-3-mini", {"software": "transformers", **words}) == kernel
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [
+        ({"software": "transformers"}, "attention_masked"),
+        ({"software": "transformers", "settings": {"torch": "2.13"}}, "attention_masked"),
+        ({"software": "transformers", "settings": {"torch": "2.14"}}, "attention"),
+        ({"software": "transformers", "compile": "off"}, "attention"),
+        ({"software": "transformers@2025"}, "attention"),  # before 4.53
+        ({"software": "plain"}, "attention"),
+        ({}, "attention"),
+    ],
+)
+def test_compiled_layers_of_transformers_hand_sdpa_a_causal_mask(
+    words: dict[str, Any], kernel: str
+) -> None:
+    """masking_utils.py, _ignore_causal_mask_sdpa, before torch 2.14."""
+    assert attention_kernel("gpt2", {"compile": "on", **words}) == kernel
+
+
+def test_a_config_s_layers_are_those_of_transformers_in_a_plain_loop_too(tmp_path: Path) -> None:
+    keys = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512}
+    text = {"model_type": "mistral", **keys, "intermediate_size": 512, "sliding_window": 128}
+    (tmp_path / "config.json").write_text(json.dumps(text))
+    model = str(tmp_path)
+    assert attention_kernel(model, {"seq_len": 512}) == "attention_masked"
+    assert attention_kernel(model, {"seq_len": 64}) == "attention"
+    assert attention_kernel(model, {"seq_len": 64, "compile": "on"}) == "attention_masked"
 
 
 @pytest.mark.parametrize(
     ("model", "words", "kernel"),
     [
-        ("baichuan2-13b", {}, "attention_v1"),
-        ("baichuan2-13b", {"software": "transformers"}, "attention_v1"),
-        ("baichuan2-13b", {"software": "deepspeed"}, "attention_v1"),
+        ("baichuan2-13b", {}, "attention_masked"),
+        ("baichuan2-13b", {"software": "transformers"}, "attention_masked"),
+        ("baichuan2-13b", {"software": "deepspeed"}, "attention_masked"),
         ("baichuan2-13b", {"attention": "flash2"}, "attention_v2"),  # flash-attn's alibi_slopes
         ("baichuan2-13b", {"software": "megatron"}, "attention_cudnn"),
         ("baichuan2-7b", {}, "attention"),

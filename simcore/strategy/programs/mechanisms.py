@@ -266,6 +266,8 @@ class Layers:
     run PyTorch's kernels.
     ``window_as_mask``: sliding-window attention with a window shorter than the sequence reads a
     mask tensor.
+    ``compiled_mask``: the release of PyTorch before which causal attention reads a mask tensor too
+    under torch.compile; "" where it never does.
     ``engine_workspaces``: products are Transformer Engine's, which keeps workspaces of its own
     beside those of PyTorch's handles.
     ``buffers_planned``: a compiler assigns every buffer of the step before it runs, so that no
@@ -274,6 +276,7 @@ class Layers:
 
     plain_pytorch_modules: bool = False
     window_as_mask: bool = False
+    compiled_mask: str = ""
     engine_workspaces: bool = False
     buffers_planned: bool = False
 

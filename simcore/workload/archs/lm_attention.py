@@ -31,13 +31,13 @@ SCORES = ("fused_softmax", "xla")
 #: otherwise tensor operations run instead (megatron/model/fused_softmax.py, is_kernel_available;
 #: bigscience's chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
 FUSED_SOFTMAX_SCORES = 4
-#: Fused attention with a mask tensor: torch's flash kernel takes none
-#: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), CUTLASS's kernel reads
-#: it.
-MASKED = "masked"
+#: Fused attention with a mask tensor, by name. torch's flash kernel takes none
+#: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), cuDNN's and CUTLASS's
+#: read it. masked_first: before PyTorch 2.10, which put cuDNN last.
+MASKED: dict[str, KernelKind] = {"masked": "attention_masked", "masked_first": "attention_v1"}
 #: All kernels of a decoder's attention. The last two are tensor operations; eager has its softmax
 #: in fp32, as transformers does for Llama and later models (``attn_implementation="eager"``).
-ATTENTIONS = (*FLASH, MASKED, *SCORES, "math", "eager")
+ATTENTIONS = (*FLASH, *MASKED, *SCORES, "math", "eager")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,13 +298,13 @@ def _repeat_kv(body: Body, s: AttentionShape) -> None:
 def _under_a_mask(body: Body, s: AttentionShape) -> None:
     """Add fused attention with a mask tensor.
 
-    All pairs are computed, whatever the mask hides, and each head reads the mask in 16 bit. The
-    kernel is assumed to be as fast as the first FlashAttention.
+    All pairs are computed, whatever the mask hides, and each head reads the mask in 16 bit.
+    CUTLASS's kernel is assumed to be as fast as the first FlashAttention.
     """
     _repeat_kv(body, s)
     op = ops.sdpa(
         "attention", 1, s.own.heads, s.own.heads, s.seq, s.seq, s.own.head_dim,
-        value_dim=s.own.value_dim, kind=FLASH["flash1"], drop=s.drop,
+        value_dim=s.own.value_dim, kind=MASKED[s.kernel], drop=s.drop,
     )  # fmt: skip
     mask = float(s.own.heads) * s.seq * s.seq
     fwd, bwd = (tuple(replace(k, low=k.low + mask) for k in ks) for ks in (op.fwd, op.bwd))
@@ -394,8 +394,8 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                 passes=s.kernel == "xla",
             )
         )  # fmt: skip
-    elif s.kernel in FLASH or s.kernel == MASKED:
-        if s.kernel == MASKED:
+    elif s.kernel in FLASH or s.kernel in MASKED:
+        if s.kernel in MASKED:
             _under_a_mask(body, s)
         else:
             body.add(

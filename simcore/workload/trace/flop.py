@@ -19,10 +19,10 @@ from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
 from simcore.workload.trace.recurrent import is_recurrent, recurrent_kernels
 
-#: The kind of attention with a mask tensor. torch's flash kernel does not support one
-#: (sdp_utils_cpp.h, check_for_attn_mask); CUTLASS's kernel does, at the rate of the first
-#: FlashAttention (lm_attention.MASKED).
-_MASKED: KernelKind = "attention_v1"
+#: The kinds of attention with a mask tensor (lm_attention.MASKED), and with one that has a gradient,
+#: which CUTLASS's kernel alone computes (attention_backward.cu, grad_bias).
+_MASKED: KernelKind = "attention_masked"
+_TRAINED_MASK: KernelKind = "attention_v1"
 #: Products that are added to something, and all products whose geometry is known.
 _ADDED = ("addmm", "baddbmm", "addbmm", "addmv")
 _PRODUCTS = (*_ADDED, "mm", "_scaled_mm", "bmm", "mv", "dot", "vdot")
@@ -162,6 +162,16 @@ def _streamed(name: str, reads: Pieces, writes: Pieces) -> tuple[KernelRecord, .
     return first, KernelRecord("elementwise", 0, reads, writes, launches=0.5)
 
 
+def _likelihood(logs: Any, reads: Pieces, writes: Pieces, of: Any) -> KernelRecord:
+    """The kernels of a negative log likelihood of ``logs``, of which they touch one element a row.
+
+    Backward fills its result with zeros first (ATen native/cuda/NLLLoss.cu).
+    """
+    whole = of(logs).numel
+    few = tuple(p for p in reads if p.numel < whole)
+    return KernelRecord("elementwise", 0, few, writes, launches=1 + (writes[0].numel >= whole))
+
+
 def kernels_of(
     name: str, args: Any, out: Any, reads: Pieces, writes: Pieces, of: Any
 ) -> tuple[KernelRecord, ...]:
@@ -193,7 +203,8 @@ def kernels_of(
         launches, drawn = 3 if name.endswith("backward") else 1, 0.0
         if name.startswith("attention"):  # the package's own operator (trace.attention)
             mask, drop, _ = args[-3:]
-            kind = kind if mask is None else _MASKED
+            if mask is not None:
+                kind = _TRAINED_MASK if mask.requires_grad else _MASKED
             drawn = DRAWN_SCORE * dims[0] * dims[2] * dims[3] * (drop > 0.0)
         return (KernelRecord(kind, flop, reads, writes, dims, launches, indexed=drawn),)
     if is_recurrent(name, args):
@@ -204,13 +215,14 @@ def kernels_of(
         return (KernelRecord(kind, flop, reads, writes, dims),)
     if name in ("native_layer_norm_backward", "_fused_rms_norm_backward"):
         # In both norms args[1] is the input and args[2] the normalized shape.
-        rows = args[1].numel() // math.prod(args[2])
+        columns = math.prod(args[2])
+        rows = args[1].numel() // columns
         back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, again=NORM_BWD_AGAIN)
         copies = _made_contiguous(args[:2], of)
         if len(writes) == 1:
             return (*copies, back)
         x = max(reads, key=lambda p: p.numel)
-        sums = KernelRecord("reduction", 0, (x, x), writes[1:])
+        sums = KernelRecord("reduction", 0, (x, x), writes[1:], (rows, columns, 1, 1))
         return (*copies, back, sums)
     if name in ("native_layer_norm", "_fused_rms_norm"):
         rows = args[0].numel() // math.prod(args[1])
@@ -225,6 +237,8 @@ def kernels_of(
         return _batch_norm(args[0], reads, writes, backward=name.endswith("backward"))
     if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
         return _streamed(name, reads, writes)
+    if name in ("nll_loss_forward", "nll_loss_backward"):
+        return (_likelihood(args[name.endswith("backward")], reads, writes, of),)
     indexed = indexed_elements(kind, name, args, out)
     widths = {p.width for p in (*reads, *writes) if p.numel > 1 and p.width != "raw"}
     mixed = out.numel() if kind == "elementwise" and not indexed and len(widths) > 1 else 0

@@ -31,7 +31,7 @@ class Biased(nn.Module):
 
 @pytest.mark.parametrize(
     ("bias", "kind"),
-    [("none", "attention"), ("fixed", "attention_v1"), ("trained", "attention_v1")],
+    [("none", "attention"), ("fixed", "attention_masked"), ("trained", "attention_v1")],
 )  # fmt: skip
 def test_a_mask_takes_the_kernel_that_reads_one(bias: str, kind: str) -> None:
     batch = 4

@@ -253,3 +253,22 @@ def test_widths_follow_the_rules_of_autocast() -> None:
             by_name.setdefault(op.name, set()).update(widths)
     assert by_name["addmm"] == {"low"} and by_name["native_layer_norm"] == {"high"}
     assert by_name["gelu"] == {"low"}
+
+
+def test_a_likelihood_touches_one_element_a_row_and_fills_its_gradient_with_zeros() -> None:
+    """ATen native/cuda/NLLLoss.cu."""
+    rows, classes = 6, 50
+
+    def loss(scores: torch.Tensor) -> torch.Tensor:
+        return nn.functional.nll_loss(scores, torch.zeros(rows, dtype=torch.int64))
+
+    found = trace(nn.Linear(8, classes), (torch.randn(rows, 8),), loss=loss)
+    forward, backward = (
+        kernel
+        for op in found.ops
+        for kernel in op.kernels
+        if op.name.startswith("nll_loss") and not kernel.casts
+    )
+    assert forward.n_bytes < 4 * rows * classes / 10
+    assert backward.n_bytes - forward.n_bytes == pytest.approx(4 * rows * classes, abs=16)
+    assert (forward.launches, backward.launches) == (1, 2)
