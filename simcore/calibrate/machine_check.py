@@ -25,7 +25,7 @@ from simcore.calibrate.machine_record import Found
 from simcore.calibrate.machine_steps import measured_steps, request_for
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
 from simcore.calibrate.step_model import Array, FitRow, Parameter, line_of
-from simcore.calibrate.step_residual import widening
+from simcore.calibrate.step_residual import scatter_over
 from simcore.calibrate.step_response import N_AXES, axis_of, response
 from simcore.calibrate.training import NETS
 from simcore.hardware.calibrations import CheckedStep, Knob
@@ -44,8 +44,7 @@ HOST_BOUND: Final = 0.25
 #: whole step take 2.24 times those in a loop (``host_launch`` in blind.yaml), which is taken as the
 #: end of an 80 % interval.
 CARRIED_SD: Final = math.log(2.24) / Z80
-#: Number of steps that the shipped scatter counts as: an assumption, so that three networks change
-#: it by a third at most, unless they are far off.
+#: Number of steps that the shipped scatter counts as, beside those checked: an assumption.
 SHIPPED_STEPS: Final = 12.0
 #: Key and group of the row of launches in the fit.
 LAUNCHES: Final = "launches"
@@ -117,24 +116,22 @@ def check_steps(
         knobs = (knob.model_copy(update={"sd_log": sd, "prior_sd_log": spread}),)
     unseen = leave_one_out(fit_rows, parameters)
     by_key = {r.key: r for r in fit_rows}
-    checked, deviations = [], []
+    checked, deviations = [], []  # of the latter (calibrated, blind)
     for r in steps:
         on_host = slopes[r.where] > HOST_BOUND
         seen, (_, without) = by_key[r.where], unseen[r.where]
         at = _at(seen, without.values["host"])  # as in the profile, without that of tiny networks
         calibrated_s = math.exp(float(seen.log_s(at[:, None])[0]))
-        blind = replace(requests[r.where], profile=load_profile())
+        blind = predict(replace(requests[r.where], profile=load_profile())).step_time_s
         checked.append(CheckedStep(
             net=r.cells["net"], batch=int(r.number("batch")), ranks=int(r.number("ranks")),
             strategy=r.cells["strategy"], bound="host" if on_host else "device",
-            measured_s=r.seconds, blind_s=predict(blind).step_time_s.value,
-            calibrated_s=calibrated_s,
+            measured_s=r.seconds, blind_s=blind.value, calibrated_s=calibrated_s,
         ))  # fmt: skip
         if not on_host:
-            t = predict(requests[r.where]).step_time_s
-            sd = math.log(t.high / t.low) / (2.0 * Z80)
-            deviations.append(math.log(r.seconds / calibrated_s) / sd)
-    factor = widening(deviations, SHIPPED_STEPS) if deviations else 1.0
+            sd = math.log(blind.high / blind.low) / (2.0 * Z80)
+            deviations.append([math.log(r.seconds / s) / sd for s in (calibrated_s, blind.value)])
+    factor = scatter_over(*zip(*deviations, strict=True), SHIPPED_STEPS) if deviations else 1.0
     return Checked(knobs, tuple(checked), factor, notes)
 
 

@@ -147,6 +147,19 @@ def widening(deviations: Sequence[float] | Array, prior_freedom: float = PRIOR_F
     return math.sqrt(variance) * few(freedom)
 
 
+def scatter_over(
+    deviations: Sequence[float], before: Sequence[float], shipped_rows: float
+) -> float:
+    """The scatter of predictions after a calibration over that of the same steps before it.
+
+    ``deviations``, ``before``: errors of the steps over one standard deviation, after and before.
+    What both predict equally badly says nothing of the calibration. The scatter that holds before
+    rests on ``shipped_rows`` further steps, which count alike on both sides.
+    """
+    after, was = (np.minimum(np.abs(d), MOST_DEVIATIONS) for d in (deviations, before))
+    return math.sqrt((shipped_rows + float(after @ after)) / (shipped_rows + float(was @ was)))
+
+
 def scatter_sd_log(errors: Sequence[float] | Array, lost: float, prior_sd_log: float) -> float:
     """The standard deviation of which 1.28 bound 80 % of the errors of further rows.
 

@@ -11,6 +11,7 @@ from simcore.calibrate.step_residual import (
     PRIOR_FREEDOM,
     few,
     left_out_deviations,
+    scatter_over,
     scatter_sd_log,
     widening,
 )
@@ -57,3 +58,10 @@ def test_one_row_says_little() -> None:
     """A fit through its only row has no error of its own, and is no surer of the next."""
     assert scatter_sd_log([0.0], 1.0, 0.15) == pytest.approx(0.15 * few(PRIOR_FREEDOM))
     assert scatter_sd_log([0.02] * 40, 3.0, 0.15) < 0.06
+
+
+def test_what_is_as_far_off_before_a_calibration_as_after_it_widens_nothing() -> None:
+    assert scatter_over([0.5, 9.0], [0.5, 9.0], 12.0) == 1.0
+    assert scatter_over([0.5, 5.0], [0.5, 7.0], 12.0) == 1.0  # both as wild as a step counts
+    assert scatter_over([2.0], [1.0], 12.0) == pytest.approx(math.sqrt((12 + 4) / (12 + 1)))
+    assert scatter_over([0.0] * 3, [2.0] * 3, 12.0) == pytest.approx(math.sqrt(12 / 24))
