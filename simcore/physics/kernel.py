@@ -148,8 +148,8 @@ def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatAr
 
 #: Columns whose sums over the rows are a thread block's in ATen's gradients of a norm's weight and
 #: bias (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel and, before torch 2.8,
-#: GammaBetaBackwardCUDAKernel_32x32). Above so many rows further blocks share them, if columns alone
-#: would keep less than half of the SMs at work.
+#: GammaBetaBackwardCUDAKernel_32x32). Above so many rows further blocks share them, if columns
+#: alone would keep less than half of the SMs at work.
 SUMMED_COLUMNS: Final = 32.0
 SHARED_ROWS: Final = 64.0 * 1024.0
 

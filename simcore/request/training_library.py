@@ -177,7 +177,7 @@ class Library:
     def _masked(
         self, has: Mapping[str, Any], options: Mapping[str, Any], record: ModelRecord
     ) -> bool:
-        """Whether torch's attention gets a mask that is a tensor, which its flash kernel cannot take.
+        """Whether torch's attention gets a mask that is a tensor; its flash kernel takes none.
 
         That is the case for ALiBi biases in programs without their own kernel, for windows in
         transformers, and for its compiled layers before a release of PyTorch. Falcon adds the

@@ -98,7 +98,11 @@ def _formula_s(
     if rows.size and rates.limits.sm_bytes_per_s:
         many, columns, *_ = _at(kernels["sides"].transpose(1, 0, 2), batch)
         sums_s = column_sums_s(
-            many, columns, _at(kernels["n_bytes"], batch), rates.sm_count, rates.limits.sm_bytes_per_s
+            many,
+            columns,
+            _at(kernels["n_bytes"], batch),
+            rates.sm_count,
+            rates.limits.sm_bytes_per_s,
         )
         compute_s[rows] = sums_s * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)

@@ -15,7 +15,7 @@ from simcore.hardware.spec import GPUS
 from simcore.physics.fill import attention_fill
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.rates import attention_width, class_rates, compute_share_of
-from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH
+from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH, MASKED
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,

@@ -93,7 +93,8 @@ def sums_us(gpu: str, rows: float, dim: int) -> float:
     """Microseconds of the gradients of weight and bias of a layer norm in fp32."""
     of = rates(gpu)
     trained, fixed = (
-        passes_s(ops.layer_norm("norm", rows, dim, affine=affine), of)[1] for affine in (True, False)
+        passes_s(ops.layer_norm("norm", rows, dim, affine=affine), of)[1]
+        for affine in (True, False)
     )
     return (trained - fixed) * 1e6
 

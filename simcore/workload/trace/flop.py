@@ -19,8 +19,8 @@ from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
 from simcore.workload.trace.recurrent import is_recurrent, recurrent_kernels
 
-#: The kinds of attention with a mask tensor (lm_attention.MASKED), and with one that has a gradient,
-#: which CUTLASS's kernel alone computes (attention_backward.cu, grad_bias).
+#: The kinds of attention with a mask tensor (lm_attention.MASKED), and with one that has a
+#: gradient, which CUTLASS's kernel alone computes (attention_backward.cu, grad_bias).
 _MASKED: KernelKind = "attention_masked"
 _TRAINED_MASK: KernelKind = "attention_v1"
 #: Products that are added to something, and all products whose geometry is known.

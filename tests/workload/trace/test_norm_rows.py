@@ -38,9 +38,11 @@ def test_rows_are_those_of_the_input() -> None:
     def summed(kernels: Iterable[Kernel]) -> list[tuple[Affine, Affine]]:
         return [(k.m, k.n) for k in kernels if k.kind == "reduction" and k.n.fixed > 1.0]
 
-    assert summed(k for op in traced for k in op.bwd) == summed(built.bwd) == [
-        (Affine(0, 6.0), Affine(24.0))
-    ]
+    assert (
+        summed(k for op in traced for k in op.bwd)
+        == summed(built.bwd)
+        == [(Affine(0, 6.0), Affine(24.0))]
+    )
 
 
 def test_channels_and_planes_are_those_of_the_tensors() -> None:
