@@ -116,7 +116,9 @@ def check_steps(
         knobs = (knob.model_copy(update={"sd_log": sd, "prior_sd_log": spread}),)
     unseen = leave_one_out(fit_rows, parameters)
     by_key = {r.key: r for r in fit_rows}
-    checked, deviations = [], []  # of the latter (calibrated, blind)
+    checked: list[CheckedStep] = []
+    calibrated_off: list[float] = []
+    blind_off: list[float] = []
     for r in steps:
         on_host = slopes[r.where] > HOST_BOUND
         seen, (_, without) = by_key[r.where], unseen[r.where]
@@ -130,8 +132,9 @@ def check_steps(
         ))  # fmt: skip
         if not on_host:
             sd = math.log(blind.high / blind.low) / (2.0 * Z80)
-            deviations.append([math.log(r.seconds / s) / sd for s in (calibrated_s, blind.value)])
-    factor = scatter_over(*zip(*deviations, strict=True), SHIPPED_STEPS) if deviations else 1.0
+            calibrated_off.append(math.log(r.seconds / calibrated_s) / sd)
+            blind_off.append(math.log(r.seconds / blind.value) / sd)
+    factor = scatter_over(calibrated_off, blind_off, SHIPPED_STEPS)
     return Checked(knobs, tuple(checked), factor, notes)
 
 
