@@ -151,7 +151,7 @@ def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatAr
 #: GammaBetaBackwardCUDAKernel_32x32). Above so many rows further blocks share them, if columns
 #: alone would keep less than half of the SMs at work.
 SUMMED_COLUMNS: Final = 32.0
-SHARED_ROWS: Final = 64.0 * 1024.0
+SHARED_ROWS: Final = 65536.0
 
 
 def column_sums_s(

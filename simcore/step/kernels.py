@@ -129,15 +129,11 @@ class KernelRow(NamedTuple):
 _SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "blocks": (2,)}
 #: Columns of the table: those of a row, ``count`` (runs in the phase), and ``backward`` (whether it
 #: runs at backward's rate).
-COLUMNS = np.dtype(
-    [
-        ("kind", np.intp),
-        *((name, np.float64, _SHAPES.get(name, ())) for name in KernelRow._fields[1:]),
-        ("count", np.float64),
-        ("backward", np.bool_),
-    ],
-    align=True,
-)
+COLUMNS = np.dtype([
+    ("kind", np.intp),
+    *((name, np.float64, _SHAPES.get(name, ())) for name in KernelRow._fields[1:]),
+    ("count", np.float64), ("backward", np.bool_),
+], align=True)  # fmt: skip
 
 
 class Selection(NamedTuple):
@@ -206,8 +202,7 @@ class KernelTable:
     @cached_property
     def column_sums(self) -> Selection:
         """Sums over the rows of a matrix, whose sides the kernels state."""
-        sums = self["kind"] == KINDS.index("reduction")
-        return self._where(sums & (self["sides"][:, 1, 0] > 1.0))
+        return self._where((self["kind"] == _SUMS) & (self["sides"][:, 1, 0] > 1.0))
 
     @cached_property
     def fresh(self) -> Selection:
@@ -235,7 +230,7 @@ class KernelTable:
         return replace(self, kernels=kernels)
 
 
-_FLASH = [KINDS.index(kind) for kind in FLASH_KINDS]
+_FLASH, _SUMS = [KINDS.index(kind) for kind in FLASH_KINDS], KINDS.index("reduction")
 
 
 def _row(

@@ -96,14 +96,9 @@ def _formula_s(
             compute_s[scans] /= compute[scans] if np.ndim(compute) > 1 else compute
     rows, kernels = table.column_sums
     if rows.size and rates.limits.sm_bytes_per_s:
-        many, columns, *_ = _at(kernels["sides"].transpose(1, 0, 2), batch)
-        sums_s = column_sums_s(
-            many,
-            columns,
-            _at(kernels["n_bytes"], batch),
-            rates.sm_count,
-            rates.limits.sm_bytes_per_s,
-        )
+        sides = _at(kernels["sides"].transpose(1, 0, 2), batch)
+        n_bytes = _at(kernels["n_bytes"], batch)
+        sums_s = column_sums_s(*sides[:2], n_bytes, rates.sm_count, rates.limits.sm_bytes_per_s)
         compute_s[rows] = sums_s * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
@@ -428,14 +423,9 @@ def phases_of_parts(
 
 
 def pass_seconds(
-    computing: Computing,
-    strategy: Strategy,
-    classes: tuple[ClassRates, ...],
-    points: Points,
-    phases: Sequence[Array],
-    work_sd_frac: float = 0.0,
-    waits: bool = False,
-) -> Array:
+    computing: Computing, strategy: Strategy, classes: tuple[ClassRates, ...], points: Points,
+    phases: Sequence[Array], work_sd_frac: float = 0.0, waits: bool = False,
+) -> Array:  # fmt: skip
     """Seconds of all kernels of each part on its slowest rank class [parts, C].
 
     ``phases``: device seconds of the phases; ``waits``: the field of that name of their table.
@@ -451,12 +441,9 @@ def _most(points: Points, work_sd_frac: float) -> Array:
 
 
 def _distinct(
-    strategy: Strategy,
-    classes: tuple[ClassRates, ...],
-    points: Points,
-    work_sd_frac: float,
+    strategy: Strategy, classes: tuple[ClassRates, ...], points: Points, work_sd_frac: float,
     waits: bool,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:  # fmt: skip
     """(first configuration of each column, column of each configuration, issue seconds or None).
 
     Columns are configurations that differ in what determines compute time. Issue seconds are given

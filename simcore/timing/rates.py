@@ -75,11 +75,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-
 #: Share of the sockets' link that a processor or a DMA engine reaches on the other socket's memory;
 #: the link's payload_frac is the share for peer-to-peer traffic of two PCIe devices.
 FAR_MEMORY_FRAC = 0.8
-
 
 #: Rates of a kind of kernel. ``flop_per_s``, ``bytes_per_s``: of large ones. ``wave_frac``,
 #: ``half_depth``: as in ``physics.fill.matmul_fill``. ``tile``: rows and columns to which outputs

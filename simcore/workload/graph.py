@@ -29,9 +29,8 @@ KernelKind = Literal[
     "chunk_products_by_channel", "chunk_states",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; rates are relative to FlashAttention-2's.
-#: ``attention``: torch's scaled_dot_product_attention on the device; ``attention_flash_first``: the
-#: same before PyTorch 2.10; ``attention_newest``: the newest FlashAttention for the device;
-#: ``attention_masked``: torch's choice under a mask that is a tensor.
+#: ``attention``: torch's scaled_dot_product_attention, ``attention_masked``: under a mask tensor,
+#: ``attention_flash_first``: before PyTorch 2.10; ``attention_newest``: the newest FlashAttention.
 OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4",
     "attention_cudnn", "attention_cudnn_fp8", "attention_flash_first", "attention_newest",
@@ -43,9 +42,7 @@ FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: (cudnn.h: FWD_, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). ``conv_pointwise``:
 #: 1x1 at stride 1, a product that reads the input in its present layout. ``conv_depthwise``: one
 #: channel per group, computed by kernels without matrix products.
-CONV_KINDS: tuple[KernelKind, ...] = (
-    "conv", "conv_winograd", "conv_pointwise", "conv_depthwise",
-)  # fmt: skip
+CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise", "conv_depthwise")
 #: Convolutions that are matrix products; matrix units want their operands channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 #: Products of cuDNN's recurrent layers: torch.backends.cudnn.allow_tf32 is about them too.
