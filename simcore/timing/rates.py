@@ -216,9 +216,8 @@ def clock_hz(gpu: GpuSpec) -> float:
 def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
     """Slowdown of matrix products by the loads of their operands, by kind; empty without any.
 
-    Asynchronous products of Hopper read TF32 operands along the depth alone (PTX ISA,
-    wgmma.mma_async: imm-trans-a and -b are for 16 bit), so that gradients of weights take
-    warp-wise ones.
+    Asynchronous products of Hopper read TF32 operands along the depth alone (PTX ISA, wgmma:
+    imm-trans-a and -b are for 16 bit), so that gradients of weights take warp-wise ones.
     """
     wide = precision.peak in _NARROW  # 8-bit recipes run such products in 16 bit
     name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
