@@ -96,9 +96,9 @@ def _formula_s(
             compute_s[scans] /= compute[scans] if np.ndim(compute) > 1 else compute
     rows, kernels = table.column_sums
     if rows.size and rates.limits.sm_bytes_per_s:
-        sides = _at(kernels["sides"].transpose(1, 0, 2), batch)
+        many, columns, *_ = _at(kernels["sides"].transpose(1, 0, 2), batch)
         n_bytes = _at(kernels["n_bytes"], batch)
-        sums_s = column_sums_s(*sides[:2], n_bytes, rates.sm_count, rates.limits.sm_bytes_per_s)
+        sums_s = column_sums_s(many, columns, n_bytes, rates.sm_count, rates.limits.sm_bytes_per_s)
         compute_s[rows] = sums_s * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
