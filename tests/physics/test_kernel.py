@@ -67,7 +67,7 @@ def test_between_the_larger_term_and_the_sum_and_more_work_never_faster(
 def test_without_limits_traffic_is_bytes_over_bandwidth() -> None:
     anything = Traffic(12.0, rows=9.0, row_bytes=9.0, reread_bytes=9.0, indexed=9.0)
     assert traffic_s(anything, 4.0, TrafficLimits()) == 3.0
-    assert astuple(TrafficLimits()) == (0.0,) * 5 and astuple(Traffic(2.0))[1:] == (0.0,) * 4
+    assert astuple(TrafficLimits()) == (0.0,) * 6 and astuple(Traffic(2.0))[1:] == (0.0,) * 4
     assert traffic_s(Traffic(np.array([2.0, 6.0])), 4.0, TrafficLimits(1.0, 1.0, 1.0)) == (
         pytest.approx([0.5, 1.5])
     )
