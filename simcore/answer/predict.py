@@ -6,7 +6,6 @@ All of them are columns of one configuration axis, evaluated together.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import combinations
 from math import exp, hypot, log
@@ -21,6 +20,7 @@ from simcore.answer.result import Prediction, RankClass, Single, StageRun, WhatI
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.base.question import Later
+from simcore.base.record import replace
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
@@ -95,17 +95,15 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
     # Doubling a resource can lengthen the computed step: with faster compute, collectives overlap
     # with (and slow) a larger part of backward, and a transfer issued earlier can delay another on
     # the same link. Such a resource counts as gaining nothing.
-    doubled_s = np.minimum(doubled_s, step_s)
-    found = [
-        WhatIf(
-            resource=" and ".join(RESOURCES[k] for k in together),
-            step_time_s=float(t),
-            gain_frac=float(1.0 - t / step_s),
-        )
-        for together, t in zip(_doubled(knobs), doubled_s, strict=True)
-    ]
-    alone = sorted(found[: len(knobs)], key=lambda w: -w.gain_frac)
-    pair = max(found[len(knobs) :], key=lambda w: w.gain_frac)
+    seconds = np.minimum(doubled_s, step_s).tolist()
+
+    def what_if(together: Sequence[Knob], t: float) -> WhatIf:
+        resource = " and ".join(RESOURCES[k] for k in together)
+        return WhatIf(resource=resource, step_time_s=t, gain_frac=1.0 - t / step_s)
+
+    each = list(zip(_doubled(knobs), seconds, strict=True))
+    alone = sorted((what_if(*one) for one in each[: len(knobs)]), key=lambda w: -w.gain_frac)
+    pair = what_if(*min(each[len(knobs) :], key=lambda one: one[1]))
     if pair.gain_frac >= max(_PAIR_FRAC, _PAIR_RATIO * alone[0].gain_frac):
         return pair.resource, [pair, *alone]
     return (alone[0].resource if alone[0].gain_frac >= _BINDS_FRAC else "fixed costs"), alone

@@ -22,7 +22,7 @@ from typing import (
 )
 
 from simcore.base.names import printable
-from simcore.base.record import declared, same_fields, same_hash
+from simcore.base.record import declared, replace, same_fields, same_hash
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -83,7 +83,7 @@ class Part:
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
         """A copy with other values, which are not checked."""
-        return dataclasses.replace(self, **(update or {}))  # type: ignore[type-var]
+        return replace(self, **(update or {}))
 
     def model_dump(
         self, *, exclude_none: bool = False, exclude_defaults: bool = False

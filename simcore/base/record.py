@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -51,7 +53,7 @@ def declared(
             setattr(cls, name, method)
     cls.__dataclass_fields__ = fields  # type: ignore[attr-defined]
     cls.__dataclass_params__ = SimpleNamespace(frozen=True)  # type: ignore[attr-defined]
-    cls._shape = _Shape(cls, fields)  # type: ignore[attr-defined]
+    cls._shape = _Shape(cls, fields, init)  # type: ignore[attr-defined]
     return cls
 
 
@@ -79,7 +81,7 @@ def _field(cls: type, name: str, kind: Any, kw_only: bool) -> dataclasses.Field[
 class _Shape:
     """What the methods of a class need to know about its fields."""
 
-    def __init__(self, cls: type, fields: dict[str, dataclasses.Field[Any]]) -> None:
+    def __init__(self, cls: type, fields: dict[str, dataclasses.Field[Any]], init: bool) -> None:
         missing = dataclasses.MISSING
         self.by_order = tuple(f.name for f in fields.values() if f.init and not f.kw_only)
         self.given = frozenset(f.name for f in fields.values() if f.init)
@@ -87,8 +89,9 @@ class _Shape:
         self.factories = tuple(
             (n, f.default_factory) for n, f in fields.items() if f.default_factory is not missing
         )
-        self.fields = frozenset(fields)
-        self.hidden = self.fields - self.given
+        self.names = tuple(fields)
+        #: Whether an instance is nothing but the fields that its constructor takes.
+        self.plain = init and len(self.given) == len(fields)
         self.shown = tuple(f.name for f in fields.values() if f.repr)
         self.compared = _values(tuple(f.name for f in fields.values() if f.compare))
         self.hashed = _values(
@@ -109,16 +112,16 @@ def _init(self: Any, /, *given: Any, **named: Any) -> None:
     shape: _Shape = self._shape
     values = self.__dict__
     values.update(shape.defaults)
-    known = True
+    known = named.keys() <= shape.given
     if given:
         values.update(zip(shape.by_order, given, strict=False))
-        known = len(given) <= len(shape.by_order)
+        known = known and len(given) <= len(shape.by_order)
         known = known and named.keys().isdisjoint(shape.by_order[: len(given)])
     values.update(named)
     for name, make in shape.factories:
         if name not in values:
             values[name] = make()
-    if not known or values.keys() != shape.fields or not shape.hidden.isdisjoint(named):
+    if not known or len(values) != len(shape.names):
         raise _misuse(type(self).__name__, shape, given, named)
     if shape.after is not None:
         shape.after(self)
@@ -161,6 +164,27 @@ def same_hash(self: Any) -> int:
     return hash(shape.hashed(self))
 
 
+def replace(record: T, **changes: Any) -> T:
+    """A copy with some fields changed, as by ``dataclasses.replace`` in a fifth of its time.
+
+    Of a dataclass of Python's library it is that function's.
+    """
+    shape: _Shape | None = getattr(record, "_shape", None)
+    if shape is None or not shape.plain:
+        return cast("T", dataclasses.replace(cast("Any", record), **changes))
+    if not changes.keys() <= shape.given:
+        raise _misuse(type(record).__name__, shape, (), {**vars(record), **changes})
+    made = object.__new__(type(record))
+    own = vars(record)  # with what cached properties have computed, which may change
+    values = made.__dict__
+    for name in shape.names:
+        values[name] = own[name]
+    values.update(changes)
+    if shape.after is not None:
+        shape.after(made)
+    return made
+
+
 class _Signature:
     """The signature of a class, made when ``inspect.signature`` asks for it."""
 
@@ -178,9 +202,6 @@ class _Signature:
             )
             for f in sorted(fields, key=lambda f: f.kw_only)
         ])  # fmt: skip
-
-
-T = TypeVar("T")
 
 
 class Same(Generic[T]):

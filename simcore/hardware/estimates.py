@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.spec import GpuSpec
 

@@ -221,6 +221,8 @@ def joined_moments(parts: Sequence[Moments]) -> Moments:
 
 #: Up to this many rows are compared all at once.
 _AT_ONCE = 160
+#: Whether a row comes before another one [by, which].
+_EARLIER = np.triu(np.ones((_AT_ONCE, _AT_ONCE), dtype=bool), 1)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
@@ -231,7 +233,8 @@ def _undominated(rows: Array) -> NDArray[np.intp]:
     columns = np.ascontiguousarray(rows[left].T)
     if len(left) <= _AT_ONCE:
         reached = (columns[:, :, None] >= columns[:, None, :]).all(axis=0)  # [by, which]
-        undominated: NDArray[np.intp] = left[~np.triu(reached, 1).any(axis=0)]
+        earlier = _EARLIER[: len(left), : len(left)]
+        undominated: NDArray[np.intp] = left[~(reached & earlier).any(axis=0)]
         return undominated
     kept: list[np.intp] = []
     while len(left):  # no row exceeds the first; rows that it reaches or exceeds are dropped

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from simcore.base.errors import BadQuantity, InvalidConfig
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import leaf, takes_either_layout

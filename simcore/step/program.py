@@ -13,7 +13,6 @@ ranks and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 from typing import Literal, NamedTuple
@@ -21,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload

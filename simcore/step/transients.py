@@ -23,7 +23,7 @@ from simcore.workload.graph import (
     Op,
     Workload,
 )
-from simcore.workload.saved import Saved
+from simcore.workload.saved import NOTHING, Saved
 
 #: Kinds of kernels whose arithmetic matters: products, convolutions and fused attention.
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
@@ -39,6 +39,8 @@ class Backward(NamedTuple):
 
 def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
     """Bytes per sample of the storages that an op saves, by class; empty ones are left out."""
+    if saved is NOTHING:
+        return ()
     sizes = (
         saved.low * p.low_bytes,
         saved.high * p.high_bytes,

@@ -6,12 +6,11 @@ weights, momentum and variance.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from simcore.base.database import fold_name
 from simcore.base.errors import UnknownName
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.base.registry import Registry
 from simcore.hardware.spec import PeakName
 

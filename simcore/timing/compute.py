@@ -102,7 +102,7 @@ def _formula_s(
         compute_s[rows] = sums_s * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
-    if rows.size and rates.turns_layouts:
+    if of.direct is not None and rates.turns_layouts:
         direct_s = _product_s(of.direct, rates, batch)
         direct_s = direct_s / (compute[rows] if np.ndim(compute) > 1 else compute)
         turned = kernels["turned_bytes"][:, None] * batch * of.count[rows]
@@ -202,7 +202,7 @@ class _TableRates:
     start_s: Array
     products: _Computed
     attention: _Computed
-    direct: _Computed
+    direct: _Computed | None
     turned_s_per_byte: Array
     least_turned_s_per_byte: Array
 
@@ -219,7 +219,7 @@ def _rates_of(table: KernelTable, rates: KernelRates) -> _TableRates:
         start_s=(table["launches"] * rates.start_s)[:, None] * count,
         products=_computed(table.products.kernels, rates.kinds),
         attention=_computed(table.attention.kernels, rates.kinds, rates.attention_bwd_frac),
-        direct=_computed(turned, rates.direct),
+        direct=_computed(turned, rates.direct) if len(turned) else None,
         turned_s_per_byte=rates.kinds["turned_s_per_byte"][turned["kind"]][:, None],
         least_turned_s_per_byte=rates.kinds["least_turned_s_per_byte"][turned["kind"]][:, None],
     )

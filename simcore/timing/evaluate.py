@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS

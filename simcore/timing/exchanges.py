@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.request.placed import Placed
 from simcore.step.parallel.layer_ranks import LayerRanks

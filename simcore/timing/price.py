@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.step.kernels import KernelTable
 from simcore.step.together import Together
 from simcore.strategy.strategy import Strategy

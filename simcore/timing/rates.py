@@ -312,8 +312,9 @@ def unit_of(
     return name, peak
 
 
+@lru_cache(maxsize=256)
 def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray[np.void]:
-    """Rates of each kind of kernel on a device used by one rank [kinds]."""
+    """Rates of each kind of kernel on a device used by one rank [kinds]; not to be changed."""
     kinds = no_work()
     slowdown, wide = _load_slowdowns(gpu, precision), _wide_attention(profile, gpu, precision)
     for rates, named in zip(kinds, KINDS, strict=True):
@@ -381,7 +382,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
     """Rates of kernels on the devices of a group."""
     gpu = group.gpu
     peak_name, wide = peak_for(gpu, precision)[0], _wide_attention(profile, gpu, precision)
-    kinds = _kind_rates(gpu, precision, profile)
+    kinds = _kind_rates(gpu, precision, profile).copy()
     # Ranks on one host's cores share caches and memory: a factor where that was measured, else 1.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     kinds["flop_per_s"] *= compute_share

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from simcore.base.record import replace
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.network import library_values
 from simcore.hardware.paths import Path, cluster_paths, over_nvlink, places

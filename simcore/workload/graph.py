@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload.saved import NOTHING, Saved
 
 KernelKind = Literal[
@@ -277,7 +276,8 @@ class Block:
         """Activations per sample that forward of one instance saves for backward."""
         total = NOTHING
         for op in self.ops:
-            total = total + op.saved
+            if op.saved is not NOTHING:
+                total = total + op.saved
         return total
 
 
@@ -331,7 +331,7 @@ class Workload:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.order or any(not 0 <= i < len(self.blocks) for i in self.order):
+        if not self.order or min(self.order) < 0 or max(self.order) >= len(self.blocks):
             raise ValueError(f"{self.name}: order must index blocks")
 
     def instances(self) -> Iterator[Block]:
@@ -433,7 +433,7 @@ class Workload:
     @cached_property
     def n_tensors(self) -> int:
         """Trained parameter tensors."""
-        return self.tensor_sizes.total()
+        return sum(n * len(b.params) for b, n in self.repeats)
 
     @cached_property
     def tensor_sizes(self) -> Counter[int]:
@@ -484,7 +484,7 @@ class Workload:
 
     def replace(self, **changes: object) -> Workload:
         """A copy with some fields changed."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
 
 @lru_cache(maxsize=256)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 

@@ -9,11 +9,10 @@ whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload.archs.lm_kinds import ATTENDING, last_products
 from simcore.workload.graph import (
     NEXT_TOKENS,

@@ -6,11 +6,12 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -123,3 +124,42 @@ def test_checks_after_the_start_run_and_identity_is_kept_where_asked() -> None:
 def test_a_dataclass_that_changes_is_not_declared_this_way() -> None:
     with pytest.raises(TypeError, match="Python's library"):
         dataclass(frozen=False)(type("Changing", (), {}))
+
+
+@dataclass(frozen=True)
+class Counted:
+    it: int
+    seen: dict[str, int] = dataclasses.field(default_factory=dict, init=False)
+
+    @cached_property
+    def twice(self) -> int:
+        return 2 * self.it
+
+
+@dataclass(frozen=True)
+class Square:
+    side: int
+
+    @cached_property
+    def area(self) -> int:
+        return self.side**2
+
+
+def test_a_copy_has_the_changes_and_nothing_that_was_computed_before() -> None:
+    named = Named(1, 3, {"k": 1}, name="a")
+    assert replace(named, y=7, size=2) == Named(1, 7, {"k": 1}, name="a", size=2)
+    assert replace(named).tags is named.tags
+    square = Square(3)
+    assert square.area == 9
+    assert replace(square, side=4).area == 16
+    counted = Counted(3)
+    counted.seen["a"] = counted.twice
+    assert (replace(counted, it=5).twice, replace(counted).seen) == (10, {})
+    assert replace(LibraryPoint(1), y=7) == LibraryPoint(1, 7)
+
+
+def test_a_copy_is_checked_as_a_new_one_is() -> None:
+    with pytest.raises(ValueError, match="size"):
+        replace(Named(1, name="a"), size=-1)
+    with pytest.raises(TypeError, match="'z' is unknown"):
+        replace(Named(1, name="a"), z=1)

@@ -6,11 +6,10 @@ Korthikanti et al. 2022; Megatron-LM, core/tensor_parallel/layers.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Self
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Collective
 from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, layers_of
 from simcore.workload.graph import Kernel, Op, Workload, weight_grad_numel

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload import ops
 from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param

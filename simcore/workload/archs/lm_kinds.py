@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from simcore.base.record import dataclass
 
 #: Letters of a mixer pattern, and the words that name a layer with that mixer.
@@ -48,6 +50,7 @@ class Kind:
         return (self.mixer != "n") + self.fed
 
 
+@lru_cache(maxsize=1000)
 def kind_of(window: str, fed: str, turned: str, mixer: str, index: str = "f", ffn: int = 0) -> Kind:
     """The kind of a layer from its letters.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare

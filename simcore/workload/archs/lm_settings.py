@@ -6,9 +6,9 @@ layers.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload.archs.parts import head_width
 
 #: Allowed values of ``residual`` and of ``positions``.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES, INT64_BYTES, KIB
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import linear

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
+from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Block, Kernel, Op
 from simcore.workload.saved import NOTHING, Saved
