@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import hypot, log2
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
@@ -334,10 +333,10 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
         if kind not in COMPUTE_KINDS:
             continue
         unit, peak = unit_of(named, profile, gpu, precision)
+        last = named == DEPTHWISE_LAST
         if named in (BATCHED, UNALIGNED, *BATCHED_LOADS.values()):
             share, shaped = profile.compute_efficiency("bmm", unit, gpu), "bmm"
         else:
-            last = named == DEPTHWISE_LAST
             share = compute_share_of(profile, kind, unit, gpu, channels_last=last)
             shaped = "attention" if kind in FLASH_KINDS else kind
         rates["flop_per_s"] = peak * share.value / slowdown.get(named, 1.0)

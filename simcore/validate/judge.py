@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -16,7 +15,7 @@ from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Z80, Interval
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import stage_allocated_bytes
 from simcore.memory.over_time import memory_timeline
@@ -197,7 +196,8 @@ def judge(
     ]
     judged: list[Judged] = []
     skipped = [(s.id, s.reason) for t in tables for s in t.skipped]
-    for row, found in zip(rows, in_order(_predicted, rows, jobs), strict=True):
+    predicted = in_order(_predicted, rows, jobs, lambda row: row.case.model_name)
+    for row, found in zip(rows, predicted, strict=True):
         if isinstance(found, str):
             skipped.append((row.case.id, found))
         else:

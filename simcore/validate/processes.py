@@ -1,7 +1,7 @@
 """Work on the rows of tables, divided among processes; results are in the order of the rows.
 
-Neighbouring rows of a table have the same source and often the same model: each process gets
-several neighbours at a time, so that its caches serve them all.
+Each process gets several rows at a time, those of one model together, so that its caches serve them
+all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -20,8 +21,10 @@ from simcore.base.question import one_question
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Rows that a process gets at a time.
+#: Least number of rows that a process gets at a time.
 STRETCH = 24
+#: Least number of portions for each process into which the rows of one model are divided.
+_SHARES = 8
 #: Rows below which a further process costs more (start-up, empty caches) than it saves.
 LEAST_ROWS = 100
 #: Largest useful number of processes: reading tables and the last rows are not divided.
@@ -34,11 +37,17 @@ def default_jobs() -> int:
     return min(MOST, len(usable(0)) if usable else os.cpu_count() or 1)
 
 
-def in_order(function: Callable[[T], R], rows: Sequence[T], jobs: int) -> list[R]:
+def in_order(
+    function: Callable[[T], R],
+    rows: Sequence[T],
+    jobs: int,
+    alike: Callable[[T], Hashable] = lambda _: None,
+) -> list[R]:
     """``function`` of each row, in the order of the rows, by up to ``jobs`` processes.
 
-    ``function`` must belong to a module, and its argument and result must be picklable. Few rows
-    are processed here. Raises SimcoreError where processes are killed.
+    ``function`` must belong to a module, and its argument and result must be picklable. ``alike``:
+    equal for rows that share work, such as their model. Few rows are processed here. Raises
+    SimcoreError where processes are killed.
     """
     jobs = min(jobs, len(rows) // LEAST_ROWS)
     if jobs < 2:
@@ -50,12 +59,32 @@ def in_order(function: Callable[[T], R], rows: Sequence[T], jobs: int) -> list[R
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     pool = ProcessPoolExecutor(jobs, initializer=_begin)
     try:
-        stretches = [rows[i : i + STRETCH] for i in range(0, len(rows), STRETCH)]
-        return list(chain.from_iterable(pool.map(partial(_each, function), stretches)))
+        stretches = _stretches([alike(row) for row in rows], jobs)
+        parts = pool.map(partial(_each, function), [[rows[i] for i in s] for s in stretches])
+        found = dict(zip(chain.from_iterable(stretches), chain.from_iterable(parts), strict=True))
+        return [found[i] for i in range(len(rows))]
     except BrokenProcessPool:
         raise SimcoreError("processes that predicted rows ended: try fewer --jobs") from None
     finally:  # after Ctrl-C, rows that have begun end by themselves
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _stretches(keys: Sequence[Hashable], jobs: int) -> list[list[int]]:
+    """The rows that a process gets at a time, by their places, those of equal key together.
+
+    The longest come first, so that the processes end at about the same time.
+    """
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        alike[key].append(place)
+    most = max(STRETCH, len(keys) // (_SHARES * jobs))
+    stretches: list[list[int]] = [[]]
+    for places in alike.values():
+        for start in range(0, len(places), most):
+            if len(stretches[-1]) >= STRETCH:
+                stretches.append([])
+            stretches[-1] += places[start : start + most]
+    return sorted(stretches, key=len, reverse=True)
 
 
 def _each(function: Callable[[T], R], rows: Sequence[T]) -> list[R]:

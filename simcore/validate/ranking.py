@@ -98,18 +98,18 @@ class RankScore:
 
 def ranks(values: Array) -> Array:
     """Ranks from 1 [n]; equal values share their mean rank."""
-    _, group, size = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(size)
-    mean: Array = last - (size - 1) / 2.0
-    return mean[group]
+    in_order = np.sort(values)
+    less, not_more = (np.searchsorted(in_order, values, side) for side in ("left", "right"))
+    mean: Array = (less + not_more + 1) / 2.0
+    return mean
 
 
 def spearman(a: Array, b: Array) -> float | None:
     """Correlation of the ranks of two series [n]; None where one of them is constant."""
-    first, second = ranks(a), ranks(b)
-    if np.ptp(first) == 0.0 or np.ptp(second) == 0.0:
-        return None
-    return float(np.corrcoef(first, second)[0, 1])
+    mean = (len(a) + 1) / 2.0
+    first, second = ranks(a) - mean, ranks(b) - mean
+    squares = float(first @ first) * float(second @ second)
+    return float(first @ second) / math.sqrt(squares) if squares else None
 
 
 def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:

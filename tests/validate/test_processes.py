@@ -40,6 +40,14 @@ def test_results_come_in_the_order_of_the_rows() -> None:
     assert os.getpid() not in {pid for _, pid in found}
 
 
+def test_rows_that_are_alike_go_to_one_process_in_portions() -> None:
+    rows = [*range(300)]
+    found = processes.in_order(doubled, rows, 2, lambda x: x % 20)
+    assert [value for value, _ in found] == [2 * x for x in rows]
+    by_key = [{pid for _, pid in found[key::20]} for key in range(20)]
+    assert all(len(pids) == 1 for pids in by_key)  # 15 rows each: no more than a portion
+
+
 @pytest.mark.parametrize(("n", "jobs"), [(processes.LEAST_ROWS, 4), (1000, 1), (0, 2)])
 def test_few_rows_or_one_process_start_no_other(n: int, jobs: int) -> None:
     assert {pid for _, pid in processes.in_order(doubled, range(n), jobs)} <= {os.getpid()}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simcore.base.errors import DataError
+from simcore.base.record import Same
 from simcore.cli.validate import validate
 from simcore.validate.case import Case
 from simcore.validate.formats import described
@@ -266,3 +267,14 @@ def test_a_broken_corpus_stops_its_own_tables_only(
 )
 def test_stages_of_a_stated_layout(layout: str, pp: str, stages: str | None) -> None:
     assert applied("stages_of_layout", {"pp": pp}, {"layout": layout}) == stages
+
+
+@pytest.mark.parametrize(("given", "left"), [("", [0, 1, 2]), ("source", [0, 1, 2, 3])])
+def test_rules_of_other_sources_are_left_out_unless_a_rule_names_the_source(
+    given: str, left: list[int]
+) -> None:
+    gives = {"cells": {given or "tp": "b"}}
+    conditions: list[dict[str, Any]] = [{}, {"source": ["b", "a-*"]}, {"gpus": "8"}]
+    rules = (*(Rule(when, gives) for when in conditions), Rule({"source": "other"}, gives))
+    of = Same(described.Description("x", {}, rules))
+    assert described._rules_for(of, "a-lab") == tuple(rules[i] for i in left)

@@ -30,9 +30,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from simcore.base.conditions import holds
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
-from simcore.base.record import dataclass
+from simcore.base.record import Same, dataclass
 from simcore.base.units import GIB, GIGA, MILLI
 from simcore.strategy.programs import PLAIN, Runs, program_named
 from simcore.validate.case import Case, Skipped
@@ -54,6 +55,8 @@ from simcore.workload.model_aliases import alias_named
 from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
+#: The column that most rules ask for.
+_SOURCE = "source"
 #: What a format may say is measured: ``Case.measured``, and a peak of the rows' own kind and unit.
 MEASURED = ("step_time_s", "run_time_s", "samples_per_s", "speedup", "peak_memory",
             "peak_memory_bytes", "memory_resident_bytes", "memory_resident_but_half_weights_bytes",
@@ -156,6 +159,19 @@ def _asked(data: Mapping[str, Any]) -> list[Any]:
     return [data["model"], data["gpus"], data.get("label", ""), data.get("says", ""), cells]
 
 
+@lru_cache(maxsize=1000)
+def _rules_for(of: Same[Description], source: str) -> tuple[Rule, ...]:
+    """A format's rules for rows of a source: without those that ask for another one."""
+    rules = of.it.rules
+    if any(_SOURCE in rule.gives.get("cells", ()) for rule in rules):
+        return rules
+    return tuple(
+        rule
+        for rule in rules
+        if _SOURCE not in rule.when or holds({_SOURCE: rule.when[_SOURCE]}, {_SOURCE: source})
+    )
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Reads rows of a described format."""
@@ -169,7 +185,8 @@ class _Reader:
         for column in data.get("whole", ()):
             whole({column: cells.get(column, "")}, column, 1)
         try:
-            made = read_by(self.of.rules, cells, data.get("says", ""))
+            rules = _rules_for(Same(self.of), cells.get(_SOURCE, ""))
+            made = read_by(rules, cells, data.get("says", ""))
             return self._case(name, row, made)
         except NoJobError as err:
             return Skipped(name, str(err))
