@@ -19,7 +19,7 @@ from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import gathering_of
 from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
-from simcore.memory.parts import frozen_width, parts_of
+from simcore.memory.parts import frozen_base, frozen_width, holds_checkpoint_inputs, parts_of
 from simcore.memory.terms import early_bytes, hands_stubs, rank_state
 from simcore.memory.walk import TERMS, Tensor, tensors_of, ticks_of
 from simcore.step.parallel.base import blocks_ahead, outer_layers_stay
@@ -120,6 +120,8 @@ class _Step:
         self.allocated: dict[int, dict[int, int]] = {}
         self.gradients: dict[int, list[int]] = {}
         self.frees_gradients = strategy.updates_in_backward
+        stay = holds_checkpoint_inputs(strategy) and bool(self.state.fetches[0])
+        self.inputs_stay = stay and frozen_base(workload, self.p)[0] > 0.0
         self.sums: dict[int, list[int]] = {}
 
     def run(self, steps: int) -> EventList:
@@ -280,14 +282,21 @@ class _Step:
                 self.out.free([number])
             made.append(number)
 
+    def _input_bytes(self, i: int) -> float:
+        """Bytes of the input that a checkpoint keeps; 0 where the block has none."""
+        if not any(self.recomputed[i : i + 1]):
+            return 0.0
+        return saved_bytes(self.blocks[i].kept_input, self.p) * self.micro_batch
+
     def _forward(self) -> dict[int, int]:
         """Numbers of the inputs that recomputed blocks keep."""
         kept: dict[int, int] = {}
         for i in self._gather(range(len(self.blocks))):
             block, again = self.blocks[i], self.recomputed[i]
             if again:
-                n_bytes = saved_bytes(block.kept_input, self.p) * self.micro_batch
-                kept[i] = self.out.alloc(n_bytes, "activations", self.names[i], "input")
+                kept[i] = self.out.alloc(
+                    self._input_bytes(i), "activations", self.names[i], "input"
+                )
             self._walk(i, slice(len(block.ops)), pins=not again, again=False)
         # autocast drops its copies; those that an op saved stay allocated
         for i in kept:
@@ -297,6 +306,7 @@ class _Step:
     def _backward(self, kept: dict[int, int]) -> None:
         out = self.out
         waiting: list[tuple[float, int]] = []  # elements and numbers of whole gradients
+        staying: list[int] = []  # inputs of checkpoints and their gradients
         for i in self._gather(range(len(self.blocks) - 1, -1, -1)):
             block, again = self.blocks[i], self.recomputed[i]
             if self.gathers:
@@ -307,10 +317,17 @@ class _Step:
                 number = out.alloc(n_bytes, "gathered_parameters", self.names[i], "gradients")
                 waiting.append((numel, number))
             self._walk(i, slice(0 if again else len(block.ops), None), pins=True, again=again)
-            out.free([kept.pop(i, -1)])
+            number = kept.pop(i, -1)
+            if self.inputs_stay and number >= 0:
+                staying.append(number)
+                staying.append(out.alloc(self._input_bytes(i + 1), "activations", self.names[i],
+                                         "gradient of its output"))  # fmt: skip
+            else:
+                out.free([number])
             if self.gathers and not self.gathers.queued:
                 out.free([waiting.pop()[1]])
         out.free([number for _, number in waiting])
+        out.free(staying)
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:

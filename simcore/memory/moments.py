@@ -1,7 +1,7 @@
 """The moments of a step at which memory may peak, op by op, as coefficients.
 
-# J moments, I block instances. Bytes at a moment = batch (held + working) + gradients x grads
-# + 16-bit width x cast + gathered parameters + unsharded gradients of the current block + a
+# J moments, I block instances. Bytes at a moment = batch (held + working + staying) + gradients x
+# grads + 16-bit width x cast + gathered parameters + unsharded gradients of the current block + a
 # gradient made in forward. A moment that another one reaches or exceeds in every coefficient is
 # never the peak; it is dropped.
 """
@@ -29,11 +29,12 @@ Array = NDArray[np.float64]
 class Moments:
     """Candidates for the memory peak; arrays [J], or [J, workloads] of several workloads.
 
-    ``held``, ``working``: bytes per sample. ``grads``: fraction of all gradients that exist. The
-    others are elements: ``cast``: 16-bit copies; ``stub``: gradient of the current op outside the
-    layers; ``early``: a gradient made in forward; ``window``: parameters of the blocks gathered by
-    ZeRO-3; ``whole``: gradients of the current block. ``forward``: 1 where the moment is in
-    forward, else 0.
+    ``held``, ``working``, ``staying``: bytes per sample, the last of what stays until backward ends
+    on several ranks (``Fsdp.holds_checkpoint_inputs``). ``grads``: fraction of all gradients that
+    exist. The others are elements: ``cast``: 16-bit copies; ``stub``: gradient of the current op
+    outside the layers; ``early``: a gradient made in forward; ``window``: parameters of the blocks
+    gathered by ZeRO-3; ``whole``: gradients of the current block. ``forward``: 1 where the moment
+    is in forward, else 0.
     """
 
     held: Array
@@ -45,6 +46,7 @@ class Moments:
     window: Array
     whole: Array
     forward: Array
+    staying: Array
 
 
 class Gathering(NamedTuple):
@@ -118,7 +120,8 @@ def _ticks(block: Same[Block], p: Precision, *, pins: bool, again: bool, backwar
 
 def _compared(table: Array) -> Array:
     """The columns of moments (as in ``Moments``) that decide which one is the peak."""
-    return np.column_stack([table[:, SAVED] + table[:, WORKING], table[:, WORKING + 1 : 8]])
+    held = table[:, SAVED] + table[:, WORKING]
+    return np.column_stack([held, table[:, WORKING + 1 : 8], table[:, 9:]])
 
 
 def _corners(bases: Array) -> NDArray[np.intp]:
@@ -147,14 +150,26 @@ def _across(block: Same[Block], p: Precision) -> tuple[float, float, float]:
     return (*saved, sum(op.gemm_weight for op in block.it.ops))
 
 
+def _staying(inputs: Array) -> Array:
+    """Bytes per sample that stay at each instance's backward where checkpoints' inputs do [I].
+
+    ``inputs``: of each instance's checkpoint, 0 without one. Of all later ones the input stays, and
+    its gradient too, but for that of the next one, which is in work.
+    """
+    later = np.cumsum(inputs[::-1])[::-1] - inputs
+    found: Array = later + np.append(later[1:], 0.0)
+    return found
+
+
 def candidates(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0, queued: float = 0.0,
+    tensors: int = 0, queued: float = 0.0, stay: bool = False,
 ) -> Array:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
     Only instances that can have the peak are included (``_corners``). ``ahead``, ``root``,
-    ``tensors``, ``queued``: see ``gathering_of``.
+    ``tensors``, ``queued``: see ``gathering_of``. ``stay``: inputs of checkpoints and their
+    gradients stay until backward ends (``Fsdp.holds_checkpoint_inputs``).
     """
     order = np.array(workload.order)
     n = len(order)
@@ -167,10 +182,12 @@ def candidates(
     zero, one = np.zeros(n), np.ones(n)
     # autocast drops its copies when forward ends; backward holds those that were saved
     forward = np.stack([held, zero, zero, _before(copies), zero, zero, gathers.windows(1), zero,
-                        one], axis=1)  # fmt: skip
+                        one, zero], axis=1)  # fmt: skip
     above = np.cumsum(numels[::-1])[::-1] - numels
+    staying = _staying(kept * again) * stay
     backward = np.stack([held, zero, above, _before(copies * ~again), zero, zero,
-                         gathers.windows(-1), gathers.whole_gradients(), zero], axis=1)  # fmt: skip
+                         gathers.windows(-1), gathers.whole_gradients(), zero, staying],
+                        axis=1)  # fmt: skip
     made, at = [], []
     for b in sorted(set(workload.order)):
         here = np.flatnonzero(order == b)
@@ -194,13 +211,13 @@ def candidates(
 @lru_cache(maxsize=1000)
 def moments_of(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0, queued: float = 0.0,
+    tensors: int = 0, queued: float = 0.0, stay: bool = False,
 ) -> Moments:  # fmt: skip
     """The moments that can be the peak for some batch, number of ranks and strategy.
 
     Parameters as in ``candidates``.
     """
-    table = candidates(workload, p, recompute, ahead, root, tensors, queued)
+    table = candidates(workload, p, recompute, ahead, root, tensors, queued, stay)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
     table = table[_undominated(_compared(table))]
     return Moments(*(np.ascontiguousarray(column) for column in table.T))

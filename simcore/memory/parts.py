@@ -144,6 +144,20 @@ class Parts:
         return PartSizes(*np.array(self.sizes)[:, part])
 
 
+def holds_checkpoint_inputs(strategy: Strategy) -> bool:
+    """Whether inputs of checkpoints stay until backward ends, beside a frozen base.
+
+    FSDP 1 reshards a unit of frozen parameters by a hook on the unit's inputs
+    (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook), which is
+    removed when backward ends (_finalize_params). The hook has the node that adds up the input's
+    gradient (torch/autograd/graph.py, register_multi_grad_hook), and that node has the input, where
+    it is a leaf: the detached input of a reentrant checkpoint.
+    """
+    program = strategy.program
+    hooked = program.fsdp.holds_checkpoint_inputs and program.recompute.reentrant
+    return hooked and strategy.zero_stage >= 2
+
+
 def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
     """The inputs of ``memory_of``, for one part of a model or several."""
     program = strategy.program
@@ -151,13 +165,14 @@ def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
         workloads, strategy.precision, strategy.recompute == "full",
         tuple(blocks_ahead(w, strategy) for w in workloads), outer_layers_stay(strategy),
         program.zero3.tensors_at_once, program.fsdp.queued_numel, strategy.offload.blocks,
+        holds_checkpoint_inputs(strategy),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=1000)
 def _parts(
     workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: tuple[int, ...],
-    root: bool, tensors: int, queued: float, swapped: int,
+    root: bool, tensors: int, queued: float, swapped: int, stay: bool,
 ) -> Parts:  # fmt: skip
     saved = [saved_activations(w, p, recompute) for w in workloads]
     sizes = [_sizes(w, p, a, swapped) for w, a in zip(workloads, saved, strict=True)]
@@ -165,7 +180,10 @@ def _parts(
     for n, a in enumerate(saved):
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
     moments = joined_moments([
-        moments_of(w, p, recompute, n, root, tensors, queued)
+        moments_of(
+            w, p, recompute, n, root, tensors, queued,
+            stay and frozen_base(w, p)[0] > 0.0,
+        )
         for w, n in zip(workloads, ahead, strict=True)
     ])  # fmt: skip
     return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), moments, *stored)

@@ -229,6 +229,7 @@ def _in_step(
     stub = ops.stub * (p.param_bytes * hands_stubs(strategy)) + ops.early * early_bytes(p)
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
+    staying = (ops.staying[:, kind_parts] * batches)[:, kinds] * state.fetches[first]
     sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
     loose = stuck = live
     if strategy.recompute == "full":
@@ -237,10 +238,11 @@ def _in_step(
         loose = ops.working[:, kind_parts] * batches + fixed[:, kind_parts]
         more = np.maximum(ops.held[:, kind_parts] - parts.sizes_at(kind_parts).inputs, 0.0)
         stuck = loose + more * batches
-    total = live[:, kinds] + grads_then * gradients[first] + sums
+    total = live[:, kinds] + staying + grads_then * gradients[first] + sums
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
+        numel = parts.sizes.trainable_numel + parts.sizes.base / p.param_bytes
+        stays = np.minimum(strategy.program.zero3.live_numel, numel)
         grad_bytes = p.grad_bytes + p.param_bytes * strategy.program.fsdp.flat_copies
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * grad_bytes
         gathered = wide[:, parts_then] * state.fetches[first]
@@ -254,15 +256,16 @@ def _in_step(
     wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)  # [kinds]
     terms = {
         "gradients": made,
-        "activations": ops.held[at] * micro_batch,
+        "activations": ops.held[at] * micro_batch + staying[fullest, columns][of],
         "autocast_weights": ops.cast[at] * p.cast_bytes,
         "gathered_parameters": gathered[fullest, columns * (gathered.shape[1] > 1)][of],
         "working_set": ops.working[at] * micro_batch + stub[at],
     }
-    streams = (
-        live.max(axis=0)[kinds] + gathered.max(axis=0) + np.maximum(gradients[first], unsent[first])
-    )
-    holes = [(of_op[:, kinds] + gathered).max(axis=0)[of] for of_op in (loose, stuck)]
+    streams = (live[:, kinds] + staying).max(axis=0) + gathered.max(axis=0)
+    streams = streams + np.maximum(gradients[first], unsent[first])
+    # gradients that stay, half of it, lie between what layers work with and free
+    come_and_go = (of_op[:, kinds] + 0.5 * staying + gathered for of_op in (loose, stuck))
+    holes = [of_op.max(axis=0)[of] for of_op in come_and_go]
     return InStep(op, terms, wasted[kinds][of], streams[of], *holes)
 
 

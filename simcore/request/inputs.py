@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -123,7 +124,7 @@ def inputs_from(
     released = max((g.gpu.released or 0 for g in cluster.groups), default=0) if cluster else 0
     device = cluster.groups[0].gpu.architecture if cluster else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect, released, device))
-    library: Library = tries.get("library", Library(PLAIN))
+    library: Library = _checkpointing(tries.get("library", Library(PLAIN)), options)
     by_program = library.on(record, options)
     options = library.words(
         options, record, layout.widest_expert_tp(cluster.n_gpus) if cluster else layout.tp
@@ -140,6 +141,14 @@ def inputs_from(
         unknown=tuple(unknown),
         library=library,
     )
+
+
+def _checkpointing(library: Library, options: Options) -> Library:
+    """The library with the kind of checkpoints that the job states, if any."""
+    if (stated := options.get("reentrant")) is None:
+        return library
+    recompute = library.program.recompute.made(on_or_off("reentrant", stated))
+    return replace(library, program=replace(library.program, recompute=recompute))
 
 
 def _with_captured(record: ModelSource | None, options: Options) -> Options:

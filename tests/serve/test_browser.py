@@ -180,6 +180,7 @@ MOVES = {
         "update_in_backward",
         "on",
     ),
+    "reentrant": (f"{LLM}&recompute=full", "on", "reentrant", "on"),
     "stages": (f"{LLM}&pp=2&strategy=zero1", "15,17", "stages", "15,17"),
     "cp": (LLM, "2", "cp", "2"),
     "cp_comm": (f"{LLM}&cp=2", "ulysses", "cp_comm", "ulysses"),

@@ -43,6 +43,17 @@ DECLARED = (
         messages=(r"^recompute modules?",),
     ),
     Option(
+        name="reentrant", heading="Memory", kind=Switch(), in_launch=True,
+        help="Checkpoints of --recompute full are torch's reentrant ones (use_reentrant).",
+        more="Default: those of the training program. Reentrant ones run a layer again to its end, "
+             "others stop once all that backward needs is there; beside adapters, FSDP 1 keeps the "
+             "inputs of reentrant ones and their gradients until backward ends.",
+        resolved="strategy.program.recompute.reentrant",
+        control=Control(label="Reentrant checkpoints", unsaid="as the library sets it",
+                        example="on"),
+        called={"": "use-reentrant use-reentrant-gc gradient-checkpointing-use-reentrant"},
+    ),
+    Option(
         name="recompute_layers", heading="Memory", kind=Whole(least=0), unit="layers",
         help="Recompute only the first N layers.", more="0, the default: all layers.", unsaid=0,
         axis=Axis(), in_launch=True, resolved="strategy.recompute_layers",

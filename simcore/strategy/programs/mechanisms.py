@@ -8,6 +8,8 @@ on the host to issue one kernel.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.base.record import dataclass
 from simcore.strategy.layout import EVEN
 
@@ -188,6 +190,8 @@ class Fsdp:
     ``ahead_numel``: units are gathered ahead until they have so many parameters, at least one.
     ``queued_numel``: whole gradients stay until more than so many elements wait for their
     reduction, or backward ends; 0: each unit's are freed at once.
+    ``holds_checkpoint_inputs``: beside adapters, the input of each reentrant checkpoint and its
+    gradient stay until backward ends.
     ``units``: host time of each unit; None: not counted.
     """
 
@@ -195,6 +199,7 @@ class Fsdp:
     outer_layers_stay: bool = False
     ahead_numel: float = 0.0
     queued_numel: float = 0.0
+    holds_checkpoint_inputs: bool = False
     reduces_last_micro_step: bool = False
     flat_copies: bool = False
     keeps_low_shards: bool = False
@@ -233,10 +238,17 @@ class Recompute:
 
     ``full_includes_head``: full recompute includes the final norm and the head.
     ``stops_early``: the recompute of a layer stops after the last tensor that its backward needs.
+    ``reentrant``: a checkpoint is a function of autograd of its own, whose backward runs the layer
+    again to its end on detached inputs (``torch.utils.checkpoint``, use_reentrant=True).
     """
 
     full_includes_head: bool = False
     stops_early: bool = False
+    reentrant: bool = False
+
+    def made(self, reentrant: bool) -> Recompute:
+        """The same with torch's reentrant checkpoints, or with its other ones, which stop early."""
+        return replace(self, reentrant=reentrant, stops_early=not reentrant)
 
 
 @dataclass(frozen=True, kw_only=True)

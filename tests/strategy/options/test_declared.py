@@ -25,6 +25,7 @@ OF_NO_SWEEP = {
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
     "recompute_modules", "fp8_params", "update_in_backward", "growing_segments", "node", "fabric",
+    "reentrant",
     "nccl_algo", "nccl_proto", "nccl_version", "optimizer_impl", "grad_clip", "ema",
     "launch_blocking", "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
