@@ -5,7 +5,8 @@ hardware_db/calibrations/runtime.yaml to the blind errors of tables of measured 
 what share of each source lies inside: by these widths, and by widths fitted without that source.
 The tables set the widths, so only the second is a test. Central predictions are not touched.
 Widths of steps hold 80 % of a source to come, each source counted once.
-``memory_foreign`` is what memory of a source left out needs beside them, each source counted once;
+``memory_foreign`` is what memory of a source left out, or of a public case of a program without
+figures, needs beside them, each source counted once;
 ``memory_kinds`` are the kinds of program with figures, and what their own rows need instead.
 ``assumed`` and ``memory_assumed`` are what rows need beside all that whose program is left unsaid.
 """
@@ -29,7 +30,7 @@ from simcore.base.figures import Z80
 from simcore.calibrate.spread_fit import Errors, fit_widths, width_of_a_new_source
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
-from simcore.memory.spread import program_kind
+from simcore.memory.spread import is_foreign, program_kind
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
 from simcore.strategy.programs import PLAIN
@@ -39,6 +40,7 @@ from simcore.validate.table import read_table
 from simcore.validate.unnamed import by_program, unnamed
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import resolve_model
+from validate.must_hold.cases import beside, cases_file, outcome_of, read_cases
 
 #: Parts of the variance of memory, over the square of what comes and goes within a step.
 MEMORY_PARTS = ("memory_residual", "memory_residual_eager", "segments_residual")
@@ -192,20 +194,46 @@ def beyond(rows: Sequence[Row]) -> Any:
     return needed / np.array([r.held for r in rows])
 
 
-def foreign(rows: Sequence[Row], widths: Sequence[Estimate]) -> dict[str, Any]:
+def public_rows() -> list[Row]:
+    """Errors of memory of public cases that name a program without rows in the tables.
+
+    Each case's source is a source. Its launch lines' cases (the other file) are not looked at: they
+    test the width.
+    """
+    bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
+    found = []
+    for case in read_cases(cases_file()):
+        outcome = outcome_of(case)
+        with beside(case.files):
+            for j in outcome.judged:
+                request = request_of(j.case, bare)
+                if is_foreign(request) and not request.software_assumed:
+                    rows = memory_rows([j], [request])
+                    found += [replace(r, source=case.source) for r in rows]
+    return found
+
+
+def foreign(
+    rows: Sequence[Row], widths: Sequence[Estimate], public: Sequence[Row] = ()
+) -> dict[str, Any]:
     """``memory_foreign``, what each kind of program with rows has instead, and shares left out.
 
-    ``widths``: those of ``MEMORY_PARTS`` in force, beside which a kind's own rows are looked at.
+    ``widths``: those of ``MEMORY_PARTS`` in force, beside which a kind's own rows and those of
+    public cases (``public``) are looked at.
     ``left_out_frac``: without ``memory_foreign`` and with it, set without the source; mean of
     sources.
     """
     needed, sources = beyond(rows), np.array([r.source for r in rows])
     wide = _left_out_shares(needed, sources)
     bare = {source: float((needed[sources == source] <= 0.0).mean()) for source in wide}
-    width, beside = width_of_a_new_source(needed, sources), _lacking(rows, widths)
+    every, named = needed, sources
+    if public:
+        every = np.concatenate([needed, _lacking(public, widths)])
+        named = np.concatenate([sources, [r.source for r in public]])
+    width, lacks = width_of_a_new_source(every, named), _lacking(rows, widths)
     kinds = np.array([r.program for r in rows])
     own = {
-        k: float(np.quantile(beside[kinds == k], LEVEL, method="inverted_cdf"))
+        k: float(np.quantile(lacks[kinds == k], LEVEL, method="inverted_cdf"))
         for k, n in Counter(kinds.tolist()).items()
         if n >= LEAST_ROWS and k != PLAIN.name
     }
@@ -328,7 +356,9 @@ def residuals(files: Sequence[Path]) -> dict[str, Any]:
         "assumed": assumed(files),
         "timed": timed(files),
         "step_kinds": step_kinds(files),
-        "memory_foreign": foreign(memory, [bare.memory_sd_log(n) for n in MEMORY_PARTS]),
+        "memory_foreign": foreign(
+            memory, [bare.memory_sd_log(n) for n in MEMORY_PARTS], public_rows()
+        ),
     }
 
 

@@ -445,6 +445,17 @@ def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float
     return max(found, key=lambda f: float(f[0].needed[0]) / f[1])
 
 
+def _shorter_bytes(request: Request, device_bytes: float) -> float:
+    """Bytes that a batch of sequences of mean length needs less than one of the longest.
+
+    0 where lengths do not vary; batches of images are always as large as their largest.
+    """
+    if request.peak_workload is None or request.options.get("mean_seq_len") is None:
+        return 0.0
+    mean, _, _ = fullest(replace(request, peak_workload=None, peak_placed=None))
+    return max(device_bytes - float(mean.device[0]), 0.0)
+
+
 def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
     """The memory part of a prediction, for the kind of rank with least memory to spare.
 
@@ -453,6 +464,7 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
     memory, capacity, _ = fullest(request, runs)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
+    shorter = _shorter_bytes(request, device)
     # On a full device cached segments are returned, so no more than its capacity is reserved.
     limit_bytes = max(capacity - (device - reserved), reserved)
     # The node whose host memory is most overdrawn by what its GPUs keep there.
@@ -475,7 +487,8 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
         host_capacity_bytes=host_capacity,
         nvme_bytes=float(memory.nvme[0]),
         moment=MOMENTS[int(memory.moment[0])],
-        low_bytes=max(device - spread, 0.0),
+        shorter_bytes=shorter,
+        low_bytes=max(device - shorter - spread, 0.0),
         high_bytes=device + spread,
         holes_sd_bytes=holes_sd_bytes(request, memory),
     )

@@ -44,10 +44,11 @@ class MemoryResult:
     included; ``holes_sd_bytes``: standard deviation of the fragmentation, ``tensors_sd_bytes``: of
     the allocated bytes. ``needed_bytes``: ``device_bytes`` plus the fragmentation that the
     allocator cannot return, which decides whether the job fits. ``low_bytes`` and ``high_bytes``
-    bound 80 % of ``device_bytes``. ``segments``: a replay through the allocator; None where the
-    order of the step's allocations is not known. ``host_bytes``: host memory of one GPU's process;
-    ``host_lack_bytes``: how far the GPUs of a node exceed ``host_capacity_bytes``, the node's host
-    memory.
+    bound 80 % of ``device_bytes``. ``shorter_bytes``: what a batch of sequences of mean length needs
+    less, where lengths vary; a run's peak lies between that batch and the longest. ``segments``: a
+    replay through the allocator; None where the order of the step's allocations is not known.
+    ``host_bytes``: host memory of one GPU's process; ``host_lack_bytes``: how far the GPUs of a node
+    exceed ``host_capacity_bytes``, the node's host memory.
     """
 
     terms: dict[str, float]
@@ -64,6 +65,7 @@ class MemoryResult:
     holes_sd_bytes: float = 0.0
     tensors_sd_bytes: float = 0.0
     needed_bytes: float = 0.0
+    shorter_bytes: float = 0.0
     host_lack_bytes: float = 0.0
     host_capacity_bytes: float = 0.0
     segments: Segments | None = field(default=None, compare=False, repr=False)
@@ -84,7 +86,8 @@ class MemoryResult:
         """The bounds of 80 % of ``shown_bytes``."""
         holes_sd = self.holes_sd_bytes if self.segments is None else self.segments.sd_bytes
         half = math.hypot(self.high_bytes - self.device_bytes, Z80 * holes_sd)
-        return max(self.shown_bytes - half, 0.0), self.shown_bytes + half
+        low = self.shown_bytes - self.shorter_bytes - half
+        return max(low, 0.0), self.shown_bytes + half
 
     @property
     def shown_terms(self) -> dict[str, float]:
@@ -106,10 +109,13 @@ class MemoryResult:
     def tight(self) -> bool:
         """Whether the peak alone fits the device, but not with the usual fragmentation beside it.
 
+        Where lengths vary, that of sequences of mean length: what the data holds decides.
+
         Of language models replayed with full recompute, fragmentation is 0.08 to 1.1 of what comes
         and goes (docs/memory.md), so such a job may run or not.
         """
-        return not self.fits and self.device_bytes <= self.capacity_bytes
+        least = self.device_bytes - self.shorter_bytes
+        return not self.fits and least <= self.capacity_bytes
 
     @property
     def margin_frac(self) -> float:

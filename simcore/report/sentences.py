@@ -115,11 +115,13 @@ def verdict(m: MemoryResult, device: str = "GPU") -> tuple[str, str]:
     """(FITS, TIGHT or NO, a sentence on how much of the device's memory the job needs).
 
     ``device``: what it is called. TIGHT: everything that the job holds fits, but not with the usual
-    fragmentation beside it.
+    fragmentation beside it, or not with the longest of sequences whose lengths vary.
     """
     decimal = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a {device}"
     binary = f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     lost = fragmentation(m)
+    if m.tight and m.device_bytes > m.capacity_bytes:
+        return "TIGHT", f"{decimal}{lost}: fits with sequences of mean length, not with the longest"
     if m.tight:
         return "TIGHT", f"{decimal}{lost}: may run out of memory (expandable segments avoid that)"
     if not m.fits:

@@ -288,7 +288,7 @@ def _direct_scores(
     }
     for key, value in figures.items():
         half = half_widths.get(key, tensors)
-        low, high = max(value - half, 0.0), value + half
+        low, high = max(value - half - memory.shorter_bytes, 0.0), value + half
         one = _scored(case, "peak_memory", case.measured[key], value, low, high)
         found.append(replace(one, counts=_COUNTS[key]))
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":

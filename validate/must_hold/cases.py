@@ -110,7 +110,7 @@ def _run(name: str, run: Mapping[str, Any], path: Path) -> Case:
 
 
 @contextmanager
-def _beside(files: Mapping[str, str]) -> Iterator[None]:
+def beside(files: Mapping[str, str]) -> Iterator[None]:
     """A folder with these files as the current one."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +134,7 @@ def _with_model(run: Case) -> Case:
 
 def outcome_of(case: PublicCase) -> Outcome:
     """A case with the predictions of its runs."""
-    with _beside(case.files):
+    with beside(case.files):
         runs = tuple(map(_with_model, case.runs))
         verdict = judge([Table(cases_file(), "commands", runs, ())])
     return Outcome(case, verdict.judged, verdict.skipped)
