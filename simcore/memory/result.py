@@ -44,11 +44,11 @@ class MemoryResult:
     included; ``holes_sd_bytes``: standard deviation of the fragmentation, ``tensors_sd_bytes``: of
     the allocated bytes. ``needed_bytes``: ``device_bytes`` plus the fragmentation that the
     allocator cannot return, which decides whether the job fits. ``low_bytes`` and ``high_bytes``
-    bound 80 % of ``device_bytes``. ``shorter_bytes``: what a batch of sequences of mean length needs
-    less, where lengths vary; a run's peak lies between that batch and the longest. ``segments``: a
-    replay through the allocator; None where the order of the step's allocations is not known.
-    ``host_bytes``: host memory of one GPU's process; ``host_lack_bytes``: how far the GPUs of a node
-    exceed ``host_capacity_bytes``, the node's host memory.
+    bound 80 % of ``device_bytes``. ``shorter_bytes``: what a batch of sequences of mean length
+    needs less, where lengths vary; a run's peak lies between that batch and the longest.
+    ``segments``: a replay through the allocator; None where the order of the step's allocations is
+    not known. ``host_bytes``: host memory of one GPU's process; ``host_lack_bytes``: how far the
+    GPUs of a node exceed ``host_capacity_bytes``, the node's host memory.
     """
 
     terms: dict[str, float]
