@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from simcore.base.record import dataclass
-from simcore.memory.job import memory_over
+from simcore.memory.job import axis_of, memory_over
 from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory
 from simcore.request.placed import Placed
@@ -18,9 +18,9 @@ from simcore.step.schedules.base import WEIGHTS_FRAC, Slot, StageTimes
 from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import Job
 from simcore.timing.points import Points
-from simcore.timing.stage_steps import StageStep, stage_steps
+from simcore.timing.stage_steps import StageSteps, stage_steps
 from simcore.timing.step_edges import Sync, step_edges
-from simcore.timing.steps import job_of, steps_of, values_of, with_library
+from simcore.timing.steps import divided, steps_of, values_of, with_library
 
 #: Memory terms that come and go within a step; of these only activations are drawn.
 _PASSING = ("activations", "working_set", "gradient_copies")
@@ -166,27 +166,18 @@ def _placed_ends(part: _Part, end_s: float, tied_s: float | None) -> Iterator[Sy
 
 def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]:
     """The ``_Part`` of each distinct stage, by the identity of its workload."""
-    one = np.ones(1)
-    memories = memory_over(
-        request,
-        one * request.micro_batch,
-        one * request.grad_accum,
-        one * request.cluster.n_gpus,
-        one * request.cluster.n_nodes,
-    )
-    whole_job = job_of(request)
-    firsts = [placed.stages[index] for index, _ in placed.distinct_stages]
-    jobs = tuple(replace(whole_job, workload=stage.workload) for stage in firsts)
-    steps = stage_steps(jobs, placed, points, keep_timeline=True)
+    memories = memory_over(request, *axis_of(request))
+    one = divided(request)
+    (steps,) = stage_steps([one], points, keep_timeline=True)
     micro_steps = request.micro_steps
     return {
-        id(job.workload): _part(request, placed, job, step, memory, micro_steps)
-        for job, step, memory in zip(jobs, steps, memories, strict=True)
+        id(job.workload): _part(request, placed, job, steps.of(kind), memory, micro_steps)
+        for kind, (job, memory) in enumerate(zip(one.jobs, memories, strict=True))
     }
 
 
 def _part(
-    request: Request, placed: Placed, job: Job, step: StageStep, memory: Memory, micro_steps: float
+    request: Request, placed: Placed, job: Job, step: StageSteps, memory: Memory, micro_steps: float
 ) -> _Part:
     layout = placed.layout
     forward_s, backward_s = (

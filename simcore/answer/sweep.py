@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,13 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import fullest_over
+from simcore.memory.job import fullest_over, memory_over
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
+from simcore.timing.evaluate import Steps
 from simcore.timing.points import Knob, Points
-from simcore.timing.steps import point_values, steps_of
+from simcore.timing.steps import point_values, steps_of_alike
 from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
@@ -62,6 +64,13 @@ class Axis:
                 grad_accum=int(accum),
             )
             yield row, point
+
+    def equals(self, other: Axis) -> bool:
+        """Whether both have the same points."""
+        names = ("row_cluster", "row_micro_batch", "row", "grad_accum")
+        return self.clusters == other.clusters and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in names
+        )
 
     def take(self, points: NDArray[np.intp]) -> Axis:
         """The axis with only some of the points, and the rows that they need."""
@@ -132,6 +141,19 @@ def evaluate_axis(
     if already computed. Points whose devices lack more than ``lacking`` bytes, however the pipeline
     is divided, are not timed: their times are NaN.
     """
+    return evaluate_alike([request], axis, twice=twice, wires=wires, lacking=lacking)[0]
+
+
+def evaluate_alike(
+    requests: Sequence[Request],
+    axis: Axis,
+    *,
+    twice: Knob | None = None,
+    wires: Mapping[str, Any] | None = None,
+    lacking: float = np.inf,
+) -> list[Outcome]:
+    """``evaluate_axis`` of several requests that differ in recompute alone, on one axis."""
+    request = requests[0]
     table = dict(wires_of(request, axis.clusters) if wires is None else wires)
     library = {"library": table.pop("library")}
     row = axis.row
@@ -140,39 +162,54 @@ def evaluate_axis(
         found = {key: column[axis.row_cluster[rows]] for key, column in table.items()}
         return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
 
-    def steps(rows: NDArray[np.intp], counts: Array) -> Array:
-        return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
-
     cut = request.placed is not None
     bounded = cut and (twice is not None or lacking < np.inf)
-    memory = _memory(request, values, row, axis.grad_accum, bounded=bounded)
+    memories = _memories(requests, values, row, axis.grad_accum, bounded=bounded)
+    wanted = [memory.least <= memory.capacity + lacking for memory in memories]
+    timed = [n for n, points in enumerate(wanted) if points.any()]
+    found = np.full((len(requests), 1 if twice is None else 4, len(row)), np.nan)
+
+    def steps(rows: NDArray[np.intp], counts: Array) -> Array:
+        of_timed = [requests[n] for n in timed]
+        return _steps(of_timed, {**values(rows, counts), **library}, len(rows), twice)
+
     # The restart at each epoch is divided by the epoch's steps, whose number is not convex in
     # accumulation; nor is the wait for the rank with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
     if request.placed is not None and not request.placed.schedule.has_closed_form:
         smooth = False
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
-    found = np.full((1 if twice is None else 4, len(row)), np.nan)
-    some = np.flatnonzero(memory.least <= memory.capacity + lacking)
+    some = np.flatnonzero(np.any(wanted, axis=0))
     if len(some):
         used, counts = np.zeros(len(axis.row_cluster), dtype=bool), axis.grad_accum[some]
         used[row[some]] = True
         rows, place = np.flatnonzero(used), (np.cumsum(used) - 1)[row[some]]
-        found[:, some] = (
+        seconds = (
             at_counts(lambda i, n: steps(rows[i], n), place, counts)
             if many
             else steps(row[some], counts)
         )
-    step = found[0]
+        for n, own in zip(timed, seconds.reshape(len(timed), -1, len(some)), strict=True):
+            found[n][:, some] = np.where(wanted[n][some], own, np.nan)
+    return [
+        _outcome(one, own, memory, axis.grad_accum)
+        for one, own, memory in zip(requests, found, memories, strict=True)
+    ]
+
+
+def _outcome(request: Request, seconds: Array, memory: _Memory, grad_accum: Array) -> Outcome:
+    """The outcome of one request from its ``_steps`` [1, C], or [4, C] with a resource doubled."""
+    step = seconds[0]
     outcome = Outcome(step, memory.held, memory.needed, memory.capacity)
-    if twice is None:
+    if len(seconds) == 1:
         return outcome
+    cut = request.placed is not None
     return replace(
         outcome,
         least_bytes=memory.least,
-        faster_s=found[1],
-        busy_frac=np.minimum(1.0, found[2] / step),
-        balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
+        faster_s=seconds[1],
+        busy_frac=np.minimum(1.0, seconds[2] / step),
+        balanced_s=_balanced_s(request, seconds[3], grad_accum) if cut else step,
     )
 
 
@@ -184,21 +221,49 @@ def wires_of(request: Request, clusters: Sequence[ClusterSpec]) -> dict[str, Any
     return {**columns, "library": each[0]["library"]}
 
 
+def alike(one: Request, other: Request) -> bool:
+    """Whether two requests differ in what recompute changes alone (``evaluate_alike``)."""
+    a, b = one.placed, other.placed
+    if (a is None) != (b is None):
+        return False
+    if a is not None and b is not None and a.distinct_stages != b.distinct_stages:
+        return False
+    return _whatever_recompute(one) == _whatever_recompute(other)
+
+
+def _whatever_recompute(request: Request) -> tuple[object, ...]:
+    """What decides about time and memory beside the model's parts and recompute."""
+    r, placed = request, request.placed
+    shape = replace(r.strategy, recompute="none", recompute_modules=(), recompute_layers=0)
+    layout = None if placed is None else placed.layout
+    held = r.peak_workload is None
+    return shape, layout, r.cluster, r.profile, r.loading, r.shares, r.growing_segments, held
+
+
 #: Points per row from which on it pays to evaluate few of them (``at_counts``).
 _WORTH = 6
 
 
-def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None) -> Array:
-    """Step seconds [1, n].
+def _steps(
+    requests: Sequence[Request], values: dict[str, Any], n: int, twice: Knob | None
+) -> Array:
+    """Step seconds of each request [requests, n].
 
-    With ``twice`` [4, n]: also the step with that resource doubled, the compute of the step, and a
-    micro-batch on all stages of the pipeline.
+    With ``twice`` [4 x requests, n]: of each also the step with that resource doubled, the compute
+    of the step, and a micro-batch on all stages of the pipeline.
     """
     if twice is None:
-        return steps_of(request, Points.of(values, n), terms=()).step_s[None, :]
+        every = steps_of_alike(requests, Points.of(values, n), terms=())
+        return np.array([steps.step_s for steps in every])
     values = {k: v if k == "library" else np.concatenate([v, v]) for k, v in values.items()}
     values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
-    found = steps_of(request, Points.of(values, 2 * n), terms=BUSY_TERMS)
+    every = steps_of_alike(requests, Points.of(values, 2 * n), terms=BUSY_TERMS)
+    each = [_with_doubled(r, steps, n) for r, steps in zip(requests, every, strict=True)]
+    return np.concatenate(each)
+
+
+def _with_doubled(request: Request, found: Steps, n: int) -> Array:
+    """The four rows of a request in ``_steps`` [4, n] from steps on an axis twice as long."""
     busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(2 * n))
     through = np.zeros(2 * n)
     if request.placed is not None and found.micro_steps_s is not None:
@@ -258,23 +323,23 @@ class _Memory(NamedTuple):
     least: Array
 
 
-def _memory(
-    request: Request,
+def _memories(
+    requests: Sequence[Request],
     values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
     row: NDArray[np.intp],
     counts: Array,
     *,
     bounded: bool,
-) -> _Memory:
-    """Peak memory of every point.
+) -> list[_Memory]:
+    """Peak memory of every point for each of several requests that differ in recompute alone.
 
     ``bounded``: ``least`` is a lower bound for any division of the pipeline, else it is for the
     given one. Accumulation matters only up to the micro-batches that a stage has in flight.
     """
-    request = request.held
-    most, stages = 2.0, _Stages()
+    requests = [request.held for request in requests]
+    request, most, stages = requests[0], 2.0, [_Stages()] * len(requests)
     if request.placed is not None:
-        stages = _Stages.of(request.placed, bounded=bounded)
+        stages = [_Stages.of(r.placed, bounded=bounded) for r in requests if r.placed is not None]
         schedule = request.placed.schedule
         most_held = schedule.in_flight(request.placed.layout, 0, np.array(np.inf))
         held = float(most_held) * schedule.directions
@@ -286,21 +351,46 @@ def _memory(
     rows, times = np.divmod(np.flatnonzero(is_needed), cap)
     found = values(rows, times + 1.0)
     found_at: NDArray[np.intp] = (np.cumsum(is_needed) - 1)[key]
-    kinds: list[_Memory] = []
+    kinds: list[list[_Memory]] = []  # of each request, by the kind of rank
     batches = [np.full(len(rows), float(b)) for b in request.shares] or [found["micro_batch"]]
     capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
     if not request.shares:
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
         over = (batch, found["grad_accum"], found["n_ranks"], found["n_nodes"])
-        device, needed = fullest_over(request, *over, stages.evaluated)
-        at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
-        least = needed[stages.last].min(axis=0)
-        kinds.append(_Memory(device[at], needed[at], capacity, least))
+        each = _stages_over(requests, over, stages)
+        kinds.append([
+            _of_fullest(*held, of, capacity) for held, of in zip(each, stages, strict=True)
+        ])  # fmt: skip
+    return [_of_kinds(of_request, found_at) for of_request in zip(*kinds, strict=True)]
+
+
+def _stages_over(
+    requests: Sequence[Request], over: tuple[Array, Array, Array, Array], stages: Sequence[_Stages]
+) -> list[tuple[Array, Array]]:
+    """What devices of each request's stages hold and need [stages, C]."""
+    if requests[0].placed is None:
+        each = [memory_over(request, *over)[0] for request in requests]
+        return [(one.device[None], one.needed[None]) for one in each]
+    of_stages = [(r, s) for r, of in zip(requests, stages, strict=True) for s in of.evaluated]
+    device, needed = fullest_over(of_stages, *over)
+    ends = [*accumulate(len(of.evaluated) for of in stages)]
+    return [*zip(np.split(device, ends[:-1]), np.split(needed, ends[:-1]), strict=True)]
+
+
+def _of_fullest(device: Array, needed: Array, stages: _Stages, capacity: float) -> _Memory:
+    """The memory of the fullest stage, from what devices of each hold and need [stages, C]."""
+    at = needed[stages.first].argmax(axis=0), np.arange(needed.shape[1])
+    return _Memory(device[at], needed[at], capacity, needed[stages.last].min(axis=0))
+
+
+def _of_kinds(kinds: Sequence[_Memory], found_at: NDArray[np.intp]) -> _Memory:
+    """The memory of the fullest kind of rank at each point."""
     if len(kinds) == 1:
         one = kinds[0]
         return _Memory(one.held[found_at], one.needed[found_at], one.capacity, one.least[found_at])
+    capacities = [k.capacity for k in kinds]
     fullest = np.stack([k.needed / k.capacity for k in kinds]).argmax(axis=0)
-    here = fullest, np.arange(len(rows))
+    here = fullest, np.arange(len(fullest))
     held, needed, least = (np.stack([k[i] for k in kinds])[here][found_at] for i in (0, 1, 3))
     return _Memory(held, needed, np.array(capacities)[fullest][found_at], least)

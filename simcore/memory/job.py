@@ -27,7 +27,7 @@ from simcore.memory.terms import (
 )
 from simcore.request.resolved import Request
 from simcore.step.transients import output_bytes, saved_bytes
-from simcore.strategy.layout import UNDIVIDED, Layout
+from simcore.strategy.layout import UNDIVIDED
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -119,25 +119,28 @@ def memory_over(
     return found
 
 
+#: A pipeline stage and the job that it belongs to.
+JobStage = tuple[Request, "Stage"]
+
+
 def fullest_over(
-    request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array,
-    stages: Sequence[Stage],
+    of_stages: Sequence[JobStage], micro_batch: Array, grad_accum: Array, n_gpus: Array,
+    n_nodes: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
     """``Memory.device`` and ``Memory.needed`` of ``memory_over``, each [stages, C].
 
+    Of stages of one job with a layout, or of several that differ in recompute alone.
     Configurations that differ only in how many micro-batches are in flight share the rest.
     """
-    if request.placed is None:
-        (one,) = memory_over(request, micro_batch, grad_accum, n_gpus, n_nodes)
-        return one.device[None], one.needed[None]
+    request = of_stages[0][0]
     first, of = distinct_columns((micro_batch, grad_accum > 1, n_gpus, n_nodes))
     over = [column[first] for column in (micro_batch, grad_accum, n_gpus, n_nodes)]
     beside, n = beside_tensors(request, *over[2:]), len(first)
     at_once = max(1, _TOGETHER // n)
-    device, needed = np.empty((2, len(stages), len(of)))
-    for start in range(0, len(stages), at_once):
-        some = stages[start : start + at_once]
-        ranks = _ranks_of(request, some, n)
+    device, needed = np.empty((2, len(of_stages), len(of)))
+    for start in range(0, len(of_stages), at_once):
+        some = of_stages[start : start + at_once]
+        ranks = _ranks_of(some, n)
         tiled = (np.tile(column, len(some)) for column in over)
         peak = peak_of(_rank_job(request, ranks, *tiled, beside=beside.repeated(len(some)))).peak
         for k in range(len(some)):
@@ -228,7 +231,8 @@ def memory_of_stage(
     ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
     """
     one = np.ones_like(micro_batch)
-    ranks = _Ranks((part,), np.zeros(len(one), dtype=np.intp), position * one, one)
+    again, zero = request.strategy.recompute == "full", np.zeros(len(one), dtype=np.intp)
+    ranks = _Ranks(((part, again),), zero, position * one, one, _stuck_frac(request, part) * one)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
 
@@ -248,7 +252,7 @@ def memory_of_stages(
     The axis has all configurations of the first stage, then those of the next, and so on.
     ``beside``: memory outside tensors, if known.
     """
-    ranks = _ranks_of(request, stages, len(micro_batch) // len(stages))
+    ranks = _ranks_of([(request, s) for s in stages], len(micro_batch) // len(stages))
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
 
@@ -256,47 +260,48 @@ def memory_of_stages(
 class _Ranks(NamedTuple):
     """A rank with a part of the model for each configuration; arrays [C].
 
-    ``part``, ``position``: index into ``parts`` and pipeline stage; ``share``: of a stage's layers
-    that a micro-batch in flight holds.
+    ``parts``: of the model, each with whether its layers are checkpointed. ``part``, ``position``:
+    index into ``parts`` and pipeline stage; ``share``: of a stage's layers that a micro-batch in
+    flight holds. ``stuck_frac``: as in ``RankJob``.
     """
 
-    parts: tuple[Workload, ...]
+    parts: tuple[tuple[Workload, bool], ...]
     part: NDArray[np.intp]
     position: Array
     share: Array
+    stuck_frac: Array
 
     def take(self, index: NDArray[np.intp]) -> _Ranks:
         """The same for a part of the configuration axis."""
-        return _Ranks(self.parts, self.part[index], self.position[index], self.share[index])
+        others = (column[index] for column in (self.position, self.share, self.stuck_frac))
+        return _Ranks(self.parts, self.part[index], *others)
 
 
-def _ranks_of(request: Request, stages: Sequence[Stage], each: int) -> _Ranks:
+def _ranks_of(of_stages: Sequence[JobStage], each: int) -> _Ranks:
     """A rank of every stage, ``each`` times."""
-    placed = request.placed
-    assert placed is not None
-    parts = {id(s.workload): s.workload for s in stages}
-    number = {key: n for n, key in enumerate(parts)}
-    longest = max(s.n_layers for s in placed.stages)
-    share_of = placed.schedule.chunk_share
-    part, position, share = (
-        np.repeat(np.array(x), each)
-        for x in (
-            [number[id(s.workload)] for s in stages],
-            [float(s.position) for s in stages],
-            [share_of(placed.layout, s.position, s.n_layers, longest) for s in stages],
-        )
-    )
-    return _Ranks(tuple(parts.values()), part, position, share)
+    parts: dict[tuple[int, bool], tuple[Workload, bool]] = {}
+    rows = []
+    for request, stage in of_stages:
+        placed, again = request.placed, request.strategy.recompute == "full"
+        assert placed is not None
+        key = id(stage.workload), again
+        parts.setdefault(key, (stage.workload, again))
+        longest = max(s.n_layers for s in placed.stages)
+        share = placed.schedule.chunk_share(placed.layout, stage.position, stage.n_layers, longest)
+        stuck = _stuck_frac(request, stage.workload)
+        rows.append((list(parts).index(key), stage.position, share, stuck))
+    part, *others = np.repeat(np.array(rows, dtype=np.float64).T, each, axis=1)
+    return _Ranks(tuple(parts.values()), part.astype(np.intp), *others)
 
 
-def _waiting_share(request: Request, part: Workload) -> float:
+def _waiting_share(request: Request, part: Workload, again: bool) -> float:
     """Bytes that a waiting micro-batch holds on the last stage over those of the one in work.
 
     By ``Schedule.waiting_head``: it has no head yet; or what the loss saved is freed and its 16-bit
     gradient remains for the head's weight gradient. Savings on other stages are not counted.
     """
     p = request.strategy.precision
-    kept = saved_activations(part, p, request.strategy.recompute == "full").kept
+    kept = saved_activations(part, p, again).kept
     head = part.blocks[part.order[-1]]
     if request.placed is not None and request.placed.schedule.waiting_head == "gradient":
         loss = max((op.saved for op in head.ops), key=lambda saved: saved.widest)
@@ -306,7 +311,7 @@ def _waiting_share(request: Request, part: Workload) -> float:
     return 1.0 - max(0.0, gone) / kept if kept else 1.0
 
 
-def _deferred_share(request: Request, part: Workload) -> float:
+def _deferred_share(request: Request, part: Workload, again: bool) -> float:
     """Bytes that a deferred weight gradient of the head keeps, over those that a micro-batch saves.
 
     The head's input and the gradient of its output (Megatron-Core, tensor_parallel/layers.py,
@@ -314,7 +319,7 @@ def _deferred_share(request: Request, part: Workload) -> float:
     """
     p = request.strategy.precision
     head = max(part.blocks[part.order[-1]].ops, key=lambda op: op.gemm_weight)
-    saved = saved_activations(part, p, request.strategy.recompute == "full").kept
+    saved = saved_activations(part, p, again).kept
     return (saved_bytes(head.saved, p) + output_bytes(head, p)) / saved if saved else 0.0
 
 
@@ -338,12 +343,12 @@ def _in_flight(request: Request, ranks: _Ranks, grad_accum: Array) -> Array:
     held = schedule.in_flight(layout, ranks.position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * ranks.share)
     if schedule.waiting_head != "kept":  # all but one on the last stage are smaller
-        waits = np.array([_waiting_share(request, w) for w in ranks.parts])[ranks.part]
+        waits = np.array([_waiting_share(request, *p) for p in ranks.parts])[ranks.part]
         smaller = np.minimum(held, 1.0 + (held - 1.0) * waits)
         held = np.where(ranks.position == layout.pp - 1, smaller, held)
     if layout.deferred_heads:
         later = np.minimum(float(layout.deferred_heads), grad_accum - 1.0)
-        shares = np.array([_deferred_share(request, w) for w in ranks.parts])[ranks.part]
+        shares = np.array([_deferred_share(request, *p) for p in ranks.parts])[ranks.part]
         held = held + shares * later * (ranks.position == layout.pp - 1)
     return held
 
@@ -363,7 +368,7 @@ def _rank_job(
     """What these ranks compute, for ``peak_of`` and ``memory_of`` (all arrays [C])."""
     layout = request.placed.layout if request.placed else UNDIVIDED
     return RankJob(
-        whose=ranks.parts,
+        whose=tuple(part for part, _ in ranks.parts),
         strategy=request.strategy,
         micro_batch=micro_batch / layout.cp,
         grad_accum=grad_accum,
@@ -374,18 +379,21 @@ def _rank_job(
         communicators_bytes=beside.communicators_bytes,
         cublas_bytes=beside.cublas_bytes,
         expert_ranks=layout.data_ranks_of_expert,
-        stuck_frac=_stuck_frac(request, ranks.parts[0], layout) * _leaves_holes(request),
+        stuck_frac=ranks.stuck_frac,
         part=ranks.part,
+        recomputed=tuple(again for _, again in ranks.parts),
     )
 
 
-def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
+def _stuck_frac(request: Request, part: Workload) -> float:
     """Share of the memory that comes and goes in a step which fragmentation keeps unusable.
 
     Of the kind of job, each the median of replays through the allocator. Pipeline stages interleave
     micro-batches, which the replays of whole models do not cover.
     """
-    if layout.pp > 1:
+    if not _leaves_holes(request):
+        return 0.0
+    if request.placed is not None and request.placed.layout.pp > 1:
         kind = "any"
     elif not _equal_layers(part):
         kind = "unlike"

@@ -130,12 +130,14 @@ class Parts:
     """Several parts of one model: ``sizes`` [N], ``moments`` [J, N], storages [S, N].
 
     A part with fewer storages than others is padded with storages whose count is zero.
+    ``recomputed`` [N]: whether the layers of each part are checkpointed.
     """
 
     sizes: PartSizes
     moments: Moments
     storage_bytes: Array
     storage_count: Array
+    recomputed: NDArray[np.bool_]
 
     def sizes_at(self, part: NDArray[np.intp]) -> PartSizes:
         """The sizes of each configuration's part; ``part`` [C] is its index."""
@@ -158,11 +160,17 @@ def holds_checkpoint_inputs(strategy: Strategy) -> bool:
     return hooked and strategy.zero_stage >= 2
 
 
-def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
-    """The inputs of ``memory_of``, for one part of a model or several."""
+def parts_of(
+    workloads: tuple[Workload, ...], strategy: Strategy, recomputed: tuple[bool, ...] = ()
+) -> Parts:
+    """The inputs of ``memory_of``, for one part of a model or several.
+
+    ``recomputed``: as in ``Parts``; empty: for all as the strategy says.
+    """
     program = strategy.program
     return _parts(
-        workloads, strategy.precision, strategy.recompute == "full",
+        workloads, strategy.precision,
+        recomputed or (strategy.recompute == "full",) * len(workloads),
         tuple(blocks_ahead(w, strategy) for w in workloads), outer_layers_stay(strategy),
         program.zero3.tensors_at_once, program.fsdp.queued_numel, strategy.offload.blocks,
         holds_checkpoint_inputs(strategy),
@@ -171,19 +179,20 @@ def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
 
 @lru_cache(maxsize=1000)
 def _parts(
-    workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: tuple[int, ...],
-    root: bool, tensors: int, queued: float, swapped: int, stay: bool,
+    workloads: tuple[Workload, ...], p: Precision, recomputed: tuple[bool, ...],
+    ahead: tuple[int, ...], root: bool, tensors: int, queued: float, swapped: int, stay: bool,
 ) -> Parts:  # fmt: skip
-    saved = [saved_activations(w, p, recompute) for w in workloads]
+    saved = [saved_activations(w, p, r) for w, r in zip(workloads, recomputed, strict=True)]
     sizes = [_sizes(w, p, a, swapped) for w, a in zip(workloads, saved, strict=True)]
     stored = np.zeros((2, max([1, *(len(a.storages) for a in saved)]), len(saved)))
     for n, a in enumerate(saved):
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
     moments = joined_moments([
         moments_of(
-            w, p, recompute, n, root, tensors, queued,
+            w, p, again, n, root, tensors, queued,
             stay and frozen_base(w, p)[0] > 0.0,
         )
-        for w, n in zip(workloads, ahead, strict=True)
+        for w, again, n in zip(workloads, recomputed, ahead, strict=True)
     ])  # fmt: skip
-    return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), moments, *stored)
+    of_parts = PartSizes(*np.array(sizes, dtype=np.float64).T)
+    return Parts(of_parts, moments, stored[0], stored[1], np.array(recomputed))

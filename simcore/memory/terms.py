@@ -232,12 +232,14 @@ def _in_step(
     staying = (ops.staying[:, kind_parts] * batches)[:, kinds] * state.fetches[first]
     sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
     loose = stuck = live
-    if strategy.recompute == "full":
+    if parts.recomputed.any():
         # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
         # Large blocks hold the loss's tensors, next to which inputs take freed blocks.
-        loose = ops.working[:, kind_parts] * batches + fixed[:, kind_parts]
+        again = parts.recomputed[kind_parts]
+        working = ops.working[:, kind_parts] * batches + fixed[:, kind_parts]
         more = np.maximum(ops.held[:, kind_parts] - parts.sizes_at(kind_parts).inputs, 0.0)
-        stuck = loose + more * batches
+        loose = np.where(again, working, live)
+        stuck = np.where(again, working + more * batches, live)
     total = live[:, kinds] + staying + grads_then * gradients[first] + sums
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
@@ -366,6 +368,7 @@ class RankJob:
     """What ranks compute and with how many others, for every configuration (arrays [C]).
 
     ``whose``: a part of the model, or several, of which ``part`` gives each configuration's.
+    ``recomputed``: whether the layers of each part are checkpointed; empty: as the strategy says.
     ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     ``stuck_frac``: holes between the allocator's blocks that it cannot return to the device, over
     what comes and goes in a step.
@@ -382,8 +385,9 @@ class RankJob:
     communicators_bytes: Array | None = None
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES
     expert_ranks: float = 1.0
-    stuck_frac: float = 0.0
+    stuck_frac: Array | float = 0.0
     part: NDArray[np.intp] | None = None
+    recomputed: tuple[bool, ...] = ()
 
 
 def peak_of(job: RankJob) -> Found:
@@ -391,7 +395,8 @@ def peak_of(job: RankJob) -> Found:
     strategy, micro_batch = job.strategy, job.micro_batch
     one = np.ones_like(micro_batch)
     zero = 0.0 * one
-    parts = parts_of(job.whose if isinstance(job.whose, tuple) else (job.whose,), strategy)
+    whose = job.whose if isinstance(job.whose, tuple) else (job.whose,)
+    parts = parts_of(whose, strategy, job.recomputed)
     part = np.zeros(len(micro_batch), dtype=np.intp) if job.part is None else job.part
     communicators_bytes = job.communicators_bytes
     if communicators_bytes is None:
@@ -416,7 +421,7 @@ def peak_of(job: RankJob) -> Found:
         waiting=waiting,
         rounding=step.rounding,
         stuck=job.stuck_frac * step.stuck,
-        waiting_stuck=job.stuck_frac * waiting * (strategy.recompute != "full"),
+        waiting_stuck=job.stuck_frac * waiting * ~parts.recomputed[part],
     )
     return Found(parts, part, sizes, state, step, moments, beside, peak)
 
@@ -444,7 +449,7 @@ def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float
     terms[ROUNDING] = step.rounding * (moment == 1) * in_flight
     terms |= beside
     reserved = allocated + terms[ROUNDING]
-    waiting = waiting * (strategy.recompute != "full")  # which leave holes
+    waiting = waiting * ~parts.recomputed[part]  # which leave holes
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
     flat = sizes.largest_block_numel * strategy.precision.param_bytes  # a unit is copied out of it

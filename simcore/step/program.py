@@ -13,6 +13,7 @@ ranks and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from typing import Literal, NamedTuple
@@ -222,7 +223,7 @@ class ProgramBuilder:
         for task, _, _, flag in self._compute:
             overlapped[task] = flag
         return Program(
-            graph=StepGraph(tuple(self.tasks)),
+            graph=_graph(tuple(self.tasks)),
             n_classes=self.n_classes,
             compute_tasks=np.array([c[0] for c in self._compute], dtype=np.intp),
             compute_class=np.array([c[1] for c in self._compute], dtype=np.intp),
@@ -242,6 +243,12 @@ class ProgramBuilder:
         return np.array(
             [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
+
+
+@lru_cache(maxsize=1000)
+def _graph(tasks: tuple[Task, ...]) -> StepGraph:
+    """The graph of these tasks: programs that differ in sizes alone share it."""
+    return StepGraph(tasks)
 
 
 def recomputing(program: Program, workload: Workload) -> Program:

@@ -19,11 +19,12 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
 from simcore.physics.collectives import Collective, priced_as
+from simcore.step.graph import StepGraph
 from simcore.step.program import Program, Scope
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-#: Lines of the time breakdown, and how often each has each distinct duration [lines, D].
+#: Lines of the time breakdown, and how often each has each duration in a part [lines, N, D].
 TermCounts = tuple[tuple[str, ...], Array]
 
 
@@ -82,16 +83,18 @@ class Sending:
 class Together:
     """Several programs and their joined arrays.
 
-    ``n_rows``: D; ``rows``: for each program, the row of each of its tasks. ``term_counts``: for
-    each program, the lines of the time breakdown without the host's: of each rank class, and last
-    of the streams that all classes share. ``misc``: tuples (named quantity, rank class, rows of
-    that duration, the part of each row).
+    ``n_rows``: D; ``rows``: for each program, the row of each of its tasks. ``graphs``: each
+    distinct graph with the parts that have it [n] and the row of each of their tasks [tasks, n].
+    ``term_counts``: the lines of the time breakdown without the host's: of each rank class, and
+    last of the streams that all classes share. ``misc``: tuples (named quantity, rank class, rows
+    of that duration, the part of each row).
     """
 
     programs: tuple[Program, ...]
     n_rows: int
     rows: tuple[tuple[int, ...], ...]
-    term_counts: tuple[tuple[TermCounts, ...], ...]
+    graphs: tuple[tuple[StepGraph, Index, Index], ...]
+    term_counts: tuple[TermCounts, ...]
     computing: Computing
     sending: Sending
     misc: tuple[tuple[str, int, Index, Index], ...]
@@ -148,27 +151,43 @@ def _together(parts: tuple[Same[Program], ...]) -> Together:
         programs=programs,
         n_rows=rows.count,
         rows=tuple(tuple(of.tolist()) for of in of_program),
-        term_counts=tuple(
-            _term_counts(p, of, rows.count) for p, of in zip(programs, of_program, strict=True)
-        ),
+        graphs=_graphs(programs, of_program),
+        term_counts=_term_counts(programs, of_program, rows.count),
         computing=computing,
         sending=sending,
         misc=tuple(quantities),
     )
 
 
-def _term_counts(program: Program, rows: Index, n_rows: int) -> tuple[TermCounts, ...]:
-    """``Together.term_counts`` of one program; ``rows``: the row of each of its tasks."""
-    lines: list[dict[str, Array]] = [{} for _ in range(program.n_classes + 1)]
-    for task, row in zip(program.graph.tasks, rows.tolist(), strict=True):
-        if task.term != "host":
-            _, _, rank_class = task.stream.partition("compute ")
-            of_class = lines[int(rank_class) if rank_class else program.n_classes]
-            if task.term not in of_class:
-                of_class[task.term] = np.zeros(n_rows)
-            of_class[task.term][row] += 1.0
+def _graphs(
+    programs: Sequence[Program], rows: Sequence[Index]
+) -> tuple[tuple[StepGraph, Index, Index], ...]:
+    """``Together.graphs``; ``rows``: for each program, the row of each of its tasks."""
+    parts: dict[Same[StepGraph], list[int]] = {}
+    for n, program in enumerate(programs):
+        parts.setdefault(Same(program.graph), []).append(n)
     return tuple(
-        (tuple(each), np.array(list(each.values())).reshape(len(each), n_rows)) for each in lines
+        (graph.it, np.array(of), np.stack([rows[n] for n in of], axis=1))
+        for graph, of in parts.items()
+    )
+
+
+def _term_counts(
+    programs: Sequence[Program], rows: Sequence[Index], n_rows: int
+) -> tuple[TermCounts, ...]:
+    """``Together.term_counts``; ``rows``: for each program, the row of each of its tasks."""
+    n_classes, shape = programs[0].n_classes, (len(programs), n_rows)
+    lines: list[dict[str, Array]] = [{} for _ in range(n_classes + 1)]
+    for n, (program, of) in enumerate(zip(programs, rows, strict=True)):
+        for task, row in zip(program.graph.tasks, of.tolist(), strict=True):
+            if task.term != "host":
+                _, _, rank_class = task.stream.partition("compute ")
+                of_class = lines[int(rank_class) if rank_class else n_classes]
+                if task.term not in of_class:
+                    of_class[task.term] = np.zeros(shape)
+                of_class[task.term][n, row] += 1.0
+    return tuple(
+        (tuple(each), np.array(list(each.values())).reshape(len(each), *shape)) for each in lines
     )
 
 

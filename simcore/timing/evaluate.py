@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,15 +74,16 @@ class Job:
         return program_of(self.workload, self.strategy, len(self.classes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
 
-    ``step_s``: mean over an epoch: the step graph's makespan, and what it waits for the loader.
-    ``load_period_s``: time between two steps where loading is the limit.
-    ``comm_beside_s``: the collectives that run during backward. ``terms_s``: the requested lines of
-    the breakdown. ``host_micro_s``: host time to issue one micro-step. ``micro_steps_s`` [parts,
-    C]: one micro-step of each kind of pipeline stage, with its exposed exchanges.
+    Of several parts of a model they are [N, C]. ``step_s``: mean over an epoch: the step graph's
+    makespan, and what it waits for the loader. ``load_period_s``: time between two steps where
+    loading is the limit. ``comm_beside_s``: the collectives that run during backward. ``terms_s``:
+    the requested lines of the breakdown. ``host_micro_s``: host time to issue one micro-step.
+    ``timelines``: of each part, where they are kept. ``micro_steps_s`` [N, C]: one micro-step of
+    each kind of pipeline stage, with its exposed exchanges.
     """
 
     step_s: Array
@@ -90,10 +91,32 @@ class Steps:
     load_period_s: Array
     comm_s: Array
     comm_beside_s: Array
-    terms_s: dict[str, Array]
     host_micro_s: Array
-    timeline: Timeline | None
+    terms_s: dict[str, Array]
+    timelines: tuple[Timeline, ...] = ()
     micro_steps_s: Array | None = None
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The timeline of a single part; None where it is not kept."""
+        return self.timelines[0] if self.timelines else None
+
+    def of_part(self, number: int) -> Steps:
+        """Those of one of several parts."""
+        return self._at(number, self.timelines[number : number + 1])
+
+    def of_parts(self, parts: slice) -> Steps:
+        """Those of some of several parts."""
+        return self._at(parts, self.timelines[parts])
+
+    def _at(self, parts: int | slice, timelines: tuple[Timeline, ...]) -> Steps:
+        terms = {name: x[parts] for name, x in self.terms_s.items()}
+        times: dict[str, Any] = {name: getattr(self, name)[parts] for name in _TIMES}
+        return Steps(terms_s=terms, timelines=timelines, **times)
+
+
+#: Arrays that ``Steps`` always have.
+_TIMES = ("step_s", "makespan_s", "load_period_s", "comm_s", "comm_beside_s", "host_micro_s")
 
 
 @lru_cache(maxsize=1000)
@@ -128,7 +151,7 @@ def evaluate(
     terms: Collection[str] | None = None,
 ) -> Steps:
     """Step times of every configuration. ``terms``: names of breakdown terms; None for all."""
-    return evaluate_parts((job,), points, keep_timeline=keep_timeline, terms=terms)[0]
+    return evaluate_parts((job,), points, keep_timeline=keep_timeline, terms=terms).of_part(0)
 
 
 def evaluate_parts(
@@ -138,8 +161,8 @@ def evaluate_parts(
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
     phases: Sequence[Array] | None = None,
-) -> list[Steps]:
-    """``evaluate`` of several jobs that differ only in their part of one model.
+) -> Steps:
+    """``evaluate`` of jobs that differ in their part of one model, or its recompute; arrays [N, C].
 
     ``phases``: device seconds of all their kernels (see ``compute_times``), if already computed.
     """
@@ -155,29 +178,21 @@ def evaluate_parts(
         return _evaluate(jobs, joined, table, points, computed, keep_timeline, terms)
     size = -(-len(points) // n_chunks)  # equal slices, without a short one at the end
     slices = [slice(i, i + size) for i in range(0, len(points), size)]
-    pieces = [
+    return _along([
         _evaluate(jobs, joined, table, points.take(part), computed.take(part), False, terms)
         for part in slices
-    ]
-    return [_along(of_job) for of_job in zip(*pieces, strict=True)]
+    ])  # fmt: skip
 
 
 def _along(pieces: Sequence[Steps]) -> Steps:
     """Consecutive slices of the configuration axis joined into one."""
 
     def joined(name: str) -> Array:
-        return np.concatenate([getattr(p, name) for p in pieces])
+        return np.concatenate([getattr(p, name) for p in pieces], axis=-1)
 
-    return Steps(
-        step_s=joined("step_s"),
-        makespan_s=joined("makespan_s"),
-        load_period_s=joined("load_period_s"),
-        comm_s=joined("comm_s"),
-        comm_beside_s=joined("comm_beside_s"),
-        terms_s={k: np.concatenate([p.terms_s[k] for p in pieces]) for k in pieces[0].terms_s},
-        host_micro_s=joined("host_micro_s"),
-        timeline=None,
-    )
+    terms = {k: np.concatenate([p.terms_s[k] for p in pieces], axis=-1) for k in pieces[0].terms_s}
+    times: dict[str, Any] = {name: joined(name) for name in _TIMES}
+    return Steps(terms_s=terms, **times)
 
 
 def _evaluate(
@@ -188,53 +203,69 @@ def _evaluate(
     computed: ComputeTimes,
     keep_timeline: bool,
     wanted: Collection[str] | None,
-) -> list[Steps]:
+) -> Steps:
     first = jobs[0]
     loader, zero = first.loader, np.zeros(len(points))
     priced = price(
         joined, [job.workload for job in jobs], first.strategy, table, first.classes, points,
         computed, loader.blocking_s(points) if loader else zero, first.shares,
     )  # fmt: skip
-    found = []
-    durations = list(priced.duration_s)
-    for n, (program, rows) in enumerate(zip(joined.programs, joined.rows, strict=True)):
-        terms = _terms(joined.term_counts[n], priced.duration_s, wanted)
-        each = [durations[row] for row in rows]
-        timeline = schedule(program.graph, np.array(each)) if keep_timeline else None
-        ends = timeline.makespan_s if timeline else makespan_s(program.graph, each)
-        step, period = loader.step_s(points, ends) if loader else (ends, zero)
-        found.append(
-            Steps(
-                step_s=step,
-                makespan_s=ends,
-                load_period_s=period,
-                comm_s=priced.comm_total_s[n],
-                comm_beside_s=priced.comm_beside_s[n],
-                terms_s=terms,
-                host_micro_s=priced.host_micro_s[n],
-                timeline=timeline,
-            )
+    timelines: tuple[Timeline, ...] = ()
+    if keep_timeline:
+        timelines = tuple(
+            schedule(program.graph, priced.duration_s[[*rows]])
+            for program, rows in zip(joined.programs, joined.rows, strict=True)
         )
-    return found
+        ends = np.stack([line.makespan_s for line in timelines])
+    else:
+        ends = _ends_s(joined, priced.duration_s)
+    step, period = loader.step_s(points, ends) if loader else (ends, zero)
+    return Steps(
+        step_s=step,
+        makespan_s=ends,
+        load_period_s=np.broadcast_to(period, ends.shape),
+        comm_s=priced.comm_total_s,
+        comm_beside_s=priced.comm_beside_s,
+        terms_s=_terms(joined.term_counts, priced.duration_s, wanted),
+        host_micro_s=np.broadcast_to(priced.host_micro_s, ends.shape),
+        timelines=timelines,
+    )
+
+
+def _ends_s(joined: Together, duration_s: Array) -> Array:
+    """End of the last task of each part [N, C]."""
+    ends, durations = np.empty((len(joined.programs), duration_s.shape[1])), list(duration_s)
+    for graph, parts, rows in joined.graphs:
+        if len(parts) == 1:
+            ends[parts[0]] = makespan_s(graph, [durations[row] for row in rows[:, 0].tolist()])
+        else:
+            ends[parts] = makespan_s(graph, list(duration_s[rows]))
+    return ends
 
 
 def _terms(
     counts: Sequence[TermCounts], duration_s: Array, wanted: Collection[str] | None
 ) -> dict[str, Array]:
-    """Busy seconds by term [C], without host time; of several rank classes the slowest one's."""
+    """Busy seconds by term [N, C], without host time; of several rank classes the slowest one's."""
+    n_columns = duration_s.shape[1]
+
+    def summed(names: Sequence[str], sums: Array) -> dict[str, Array]:
+        seconds = sums.reshape(-1, sums.shape[-1]) @ duration_s
+        return dict(zip(names, seconds.reshape(*sums.shape[:2], n_columns), strict=True))
+
     if wanted is not None and len(counts) == 2:  # one class, and what classes share
         found: dict[str, Array] = {}
         for names, sums in counts:
             rows = [i for i, name in enumerate(names) if name in wanted]
             if rows:
-                found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
+                found |= summed([names[i] for i in rows], sums[rows])
         return found
-    *own, common = (dict(zip(names, sums @ duration_s, strict=True)) for names, sums in counts)
+    *own, common = (summed(*of_class) for of_class in counts)
     if len(own) == 1:
         return {**own[0], **common}
     slowest = np.stack([sum(o.values(), np.zeros(())) for o in own]).argmax(axis=0)
     mine = {term: np.choose(slowest, [o[term] for o in own]) for term in own[0]}
     return {
-        term: mine.get(term, 0.0) + common.get(term, np.zeros(duration_s.shape[1]))
+        term: mine.get(term, 0.0) + common.get(term, np.zeros(slowest.shape))
         for term in dict.fromkeys([*mine, *common])
     }

@@ -1,6 +1,6 @@
 """What tensor, context, expert and pipeline ranks exchange in a micro-step, and its exposed time.
 
-# C configs, all arrays [C]
+# C configs; arrays [C], or [N, C] of N kinds of stages
 """
 
 from __future__ import annotations
@@ -55,8 +55,12 @@ class Exchanges:
     placed: Placed
     once_s: dict[tuple[str, str], Array]
 
-    def collectives_s(self, n_layers: int) -> dict[tuple[str, str], Array]:
-        """Seconds of one micro-step [C] by dimension and operation, hidden time included."""
+    def collectives_s(self, n_layers: int | Array) -> dict[tuple[str, str], Array]:
+        """Seconds of one micro-step by dimension and operation, hidden time included.
+
+        [C] for a stage of ``n_layers``, [N, C] for stages of ``n_layers`` [N, 1] each; transfers
+        between stages are equal for all of them, [C].
+        """
         n_times = {
             (ranks.name, op): n_layers * times
             for ranks in self.placed.dimensions
@@ -64,8 +68,8 @@ class Exchanges:
         }
         return {key: n_times.get(key, 1.0) * seconds for key, seconds in self.once_s.items()}
 
-    def of_stage(self, n_layers: int) -> dict[str, Array]:
-        """Seconds of one micro-step [C] that a stage of ``n_layers`` spends, by dimension.
+    def of_stage(self, n_layers: int | Array) -> dict[str, Array]:
+        """Seconds of one micro-step that stages spend, by dimension (as ``collectives_s``).
 
         Only the share that its own attention leaves exposed (``LayerRanks.seen_frac``).
         """
@@ -198,7 +202,7 @@ def beside_host(
     unwaited = [ranks.name for ranks in placed.dimensions if ranks.name in exchange]
     if not unwaited:
         return exchange
-    spent = sum((exchange[name] for name in unwaited), np.zeros(len(busy_s)))
+    spent = sum((exchange[name] for name in unwaited), np.zeros_like(busy_s))
     spare_s = np.maximum(host_s - busy_s, 0.0)
     exposed_frac = 1.0 - np.minimum(spare_s / np.maximum(spent, TINY), 1.0)
     return {name: x * exposed_frac if name in unwaited else x for name, x in exchange.items()}

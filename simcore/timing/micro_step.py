@@ -1,6 +1,6 @@
 """Time of a stage's micro-step, and the breakdown of the stage that holds up the others.
 
-# C configs, all arrays [C]
+# C configs, arrays [C], or [N, C] of N kinds of stages
 """
 
 from __future__ import annotations
@@ -29,13 +29,8 @@ def forward_share(steps: Steps) -> Array:
     return share
 
 
-def of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> dict[str, Array]:
-    """The terms of the slowest stage of each configuration."""
+def of_slowest(terms_s: dict[str, Array], slowest: NDArray[np.intp]) -> dict[str, Array]:
+    """The terms [N, C] of the slowest kind of stage of each configuration [C]."""
     if (slowest == slowest[0]).all():
-        return stages[int(slowest[0])]
-    names = tuple(dict.fromkeys(name for terms in stages for name in terms))
-    if not names:
-        return {}
-    zero = np.zeros(len(slowest))
-    every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
-    return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))
+        return {name: x[slowest[0]] for name, x in terms_s.items()}
+    return {name: x[slowest, np.arange(len(slowest))] for name, x in terms_s.items()}

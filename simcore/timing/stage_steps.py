@@ -1,11 +1,14 @@
 """One optimizer step of each kind of pipeline stage, without the time that stages wait.
 
-# C configs, all arrays [C]
+# N kinds of stages, C configs
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,13 +41,13 @@ _BEFORE = ("input copy", "frozen")
 
 
 @dataclass(frozen=True)
-class StageStep:
-    """One step of a stage, without waiting for other stages.
+class StageSteps:
+    """One step of each kind of stage, without waiting for other stages; arrays [N, C].
 
-    ``steps``: its data-parallel job alone. ``busy_s``: compute of a micro-step, of which the share
-    ``forward_frac`` is forward. ``passing_s``: a micro-step on an average rank of the stage while
-    the pipeline fills, with every message exposed; ``messages_hidden_s``: the part of its messages
-    and exchanges that other micro-batches hide on average.
+    ``steps``: their data-parallel jobs alone. ``busy_s``: compute of a micro-step, of which the
+    share ``forward_frac`` is forward. ``passing_s``: a micro-step on an average rank of the stage
+    while the pipeline fills, with every message exposed; ``messages_hidden_s``: the part of its
+    messages and exchanges that other micro-batches hide on average.
     ``exchanges_s``: exposed time of each dimension's exchanges in a micro-step, ``in_step_s``: in
     the whole step; ``exchanged_s``: all exchanges of the step, hidden time included. ``tied_s``:
     all-reduce of a table that both ends of the pipeline hold. ``shared_s``: extra time because
@@ -73,80 +76,109 @@ class StageStep:
         found: Array = self.steps.step_s + self.spent_s + self.shared_s
         return found
 
+    def of(self, kind: int) -> StageSteps:
+        """The step of one kind of stage, arrays [C]."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        shape, found["steps"] = self.busy_s.shape, self.steps.of_part(kind)
+        for name, value in found.items():
+            if isinstance(value, dict):
+                found[name] = {k: np.broadcast_to(x, shape)[kind] for k, x in value.items()}
+            elif name != "steps":
+                found[name] = np.broadcast_to(value, shape)[kind]
+        return StageSteps(**found)
+
+
+class Divided(NamedTuple):
+    """A divided job: one job for each of ``placed.distinct_stages``, with its part of the model."""
+
+    jobs: tuple[Job, ...]
+    placed: Placed
+
 
 def stage_steps(
-    jobs: tuple[Job, ...],
-    placed: Placed,
+    alike: Sequence[Divided],
     points: Points,
     *,
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
-) -> list[StageStep]:
-    """The step of each of ``placed.distinct_stages``, whose jobs differ only in their part.
+) -> list[StageSteps]:
+    """The steps of the stages of each job; jobs differ in what recompute changes alone.
 
     ``terms``: names of breakdown terms; None for all.
     """
-    layout = placed.layout
+    jobs, placed = [job for one in alike for job in one.jobs], alike[0].placed
     needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
     local = data_points(points, placed)
-    exchanges = exchanges_of(points, placed)
     first, tables = jobs[0], [job.table for job in jobs]
     counts = tuple(count for _, count in placed.distinct_stages)
-    paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
+    paces = stage_paces(points, placed.layout, counts, first.classes[0].device_sd_frac)
+    slowest = np.tile(paces.slowest, (len(alike), 1))
     spread, waits = first.workload.work_sd_frac, any(t.waits for t in tables)
     of_parts, average = phases_of_parts(
         first.strategy, tables, first.classes, local, first.shares, spread,
-        (paces.slowest, np.broadcast_to(paces.typical, paces.slowest.shape)),
+        (slowest, np.broadcast_to(paces.typical, slowest.shape)),
     )  # fmt: skip
-    every = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
+    steps = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
     # A micro-batch that passes through all stages meets average ranks on its way.
     computing = together([job.program for job in jobs]).computing
     there, here = (
         pass_seconds(computing, first.strategy, first.classes, local, p, spread, waits)
         for p in (average, of_parts)
     )
-    slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
-    tied = tied_s(points, placed)
+    slower = there / np.maximum(here, TINY)
+    ends = accumulate(len(one.jobs) for one in alike)
+    slices = [slice(end - len(one.jobs), end) for end, one in zip(ends, alike, strict=True)]
+    return [
+        _with_exchanges(one, points, local, steps.of_parts(rows), slower[rows])
+        for one, rows in zip(alike, slices, strict=True)
+    ]
+
+
+def _with_exchanges(
+    divided: Divided, points: Points, local: Points, steps: Steps, pace: Array
+) -> StageSteps:
+    """The steps of the stages of a job from ``steps`` without exchanges.
+
+    ``points``: of the whole job, ``local``: of each stage's; ``pace`` [N, C]: compute time of
+    average ranks over that of the slowest ones.
+    """
+    placed, layout = divided.placed, divided.placed.layout
+    slowdown = divided.jobs[0].classes[0].overlap_slowdown_frac / points.overlap
+    busy, share = micro_step_s(steps, local), forward_share(steps)
+    exchanges = exchanges_of(points, placed)
+    firsts = [index for index, _ in placed.distinct_stages]
+    n_layers = np.array([[float(placed.stages[index].n_layers)] for index in firsts])
+    whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
     alone = alone_frac(placed, points.grad_accum)
-    found = []
-    for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
-        busy = micro_step_s(steps, local)
-        n_layers = placed.stages[index].n_layers
-        whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
-        exchange = exposed(whole_s, placed, busy, slowdown, alone)
-        earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
-        filling = exposed(whole_s, placed, busy, slowdown, 1.0)
-        filling = beside_host(filling, placed, busy, steps.host_micro_s)
-        spent = sum(filling.values(), np.zeros(len(points)))
-        passing = busy * there[n] / np.maximum(here[n], TINY)
-        once = np.maximum(passing, steps.host_micro_s) + spent
-        shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
-        share = forward_share(steps)
-        hidden = spent - sum(earlier.values(), np.zeros(len(points)))
-        if placed.hides_messages:
-            sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
-            behind, count = placed.behind[n], local.grad_accum
-            seen = placed.schedule.exposed_messages_s(layout, behind, count, sent, halves, slowdown)
-            exchange, hidden = {**exchange, TRANSFER: seen}, hidden + sent - seen
-            earlier = {**earlier, TRANSFER: seen}
-        last = _last(exchange, placed, busy, steps)
-        ends = tied * (index in (0, layout.pp - 1))
-        in_step = {name: (local.grad_accum - 1.0) * earlier[name] + last[name] for name in exchange}
-        found.append(
-            StageStep(
-                steps=steps,
-                busy_s=busy,
-                forward_frac=share,
-                passing_s=once,
-                messages_hidden_s=hidden,
-                exchanges_s=earlier,
-                in_step_s=in_step,
-                exchanged_s=sum((local.grad_accum * x for x in sent_s.values()), ends),
-                tied_s=ends,
-                shared_s=shared,
-            )
-        )
-    return found
+    exchange = exposed(whole_s, placed, busy, slowdown, alone)
+    earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
+    filling = exposed(whole_s, placed, busy, slowdown, 1.0)
+    filling = beside_host(filling, placed, busy, steps.host_micro_s)
+    spent = sum(filling.values(), np.zeros(len(points)))
+    once = np.maximum(busy * pace, steps.host_micro_s) + spent
+    shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
+    hidden = spent - sum(earlier.values(), np.zeros(len(points)))
+    if placed.hides_messages:
+        sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
+        behind, count = np.array(placed.behind, dtype=np.float64)[:, None], local.grad_accum
+        seen = placed.schedule.exposed_messages_s(layout, behind, count, sent, halves, slowdown)
+        exchange, hidden = {**exchange, TRANSFER: seen}, hidden + sent - seen
+        earlier = {**earlier, TRANSFER: seen}
+    last = _last(exchange, placed, busy, steps)
+    at_an_end = np.array([[index in (0, layout.pp - 1)] for index in firsts])
+    ends = tied_s(points, placed) * at_an_end
+    return StageSteps(
+        steps=steps,
+        busy_s=busy,
+        forward_frac=share,
+        passing_s=once,
+        messages_hidden_s=hidden,
+        exchanges_s=earlier,
+        in_step_s={n: (local.grad_accum - 1.0) * earlier[n] + last[n] for n in exchange},
+        exchanged_s=sum((local.grad_accum * x for x in sent_s.values()), ends),
+        tied_s=ends,
+        shared_s=shared,
+    )
 
 
 def _last(

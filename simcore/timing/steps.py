@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.request.resolved import Request, rank_groups
-from simcore.timing.evaluate import Job, Steps, evaluate
+from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.points import Points
 from simcore.timing.rates import class_rates
 
 if TYPE_CHECKING:
     from simcore.physics.fabric_shares import FabricShares
+    from simcore.timing.stage_steps import Divided
 
 
 def steps_of(
@@ -30,17 +31,36 @@ def steps_of(
     terms: Collection[str] | None = None,
 ) -> Steps:
     """Step times of a request along an axis, for any layout; ``terms`` as in ``evaluate``."""
-    job = job_of(request)
-    points = with_library(request, points)
-    if request.placed is None:
-        return evaluate(job, points, keep_timeline=keep_timeline, terms=terms)
-    parts = tuple(
-        replace(job, workload=request.placed.stages[first].workload)
-        for first, _ in request.placed.distinct_stages
-    )
-    from simcore.timing.divided import evaluate_layout
+    return steps_of_alike([request], points, keep_timeline=keep_timeline, terms=terms)[0]
 
-    return evaluate_layout(parts, request.placed, points, keep_timeline=keep_timeline, terms=terms)
+
+def steps_of_alike(
+    requests: Sequence[Request],
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> list[Steps]:
+    """``steps_of`` several requests that differ in recompute alone."""
+    points = with_library(requests[0], points)
+    if requests[0].placed is None:
+        jobs = [job_of(request) for request in requests]
+        found = evaluate_parts(jobs, points, keep_timeline=keep_timeline, terms=terms)
+        return [found.of_part(n) for n in range(len(jobs))]
+    from simcore.timing.divided import evaluate_layouts
+
+    alike = [divided(request) for request in requests]
+    return evaluate_layouts(alike, points, keep_timeline=keep_timeline, terms=terms)
+
+
+def divided(request: Request) -> Divided:
+    """A divided request with the job of each kind of its stages."""
+    from simcore.timing.stage_steps import Divided
+
+    job, placed = job_of(request), request.placed
+    assert placed is not None
+    stages = [placed.stages[first] for first, _ in placed.distinct_stages]
+    return Divided(tuple(replace(job, workload=stage.workload) for stage in stages), placed)
 
 
 def with_library(request: Request, points: Points) -> Points:

@@ -88,8 +88,9 @@ def test_steps_of_stages_together_are_what_they_are_alone(of: Any) -> None:
         "intra": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),
     }
     local = data_points(Points.of(values, 5), request.placed)
-    for one, found in zip(jobs, evaluate_parts(jobs, local), strict=True):
-        alone = evaluate(one, local)
+    every = evaluate_parts(jobs, local)
+    for n, one in enumerate(jobs):
+        found, alone = every.of_part(n), evaluate(one, local)
         assert seconds_of(found).keys() == seconds_of(alone).keys()
         for name, seconds in seconds_of(alone).items():
             np.testing.assert_allclose(
@@ -203,7 +204,7 @@ def test_the_fullest_rank_is_that_of_the_terms(of: Any, recompute: str, n_points
     nodes = np.where(shuffled % 5 > 2, 8.0, 16.0)
     over = (batch, accum, 8 * nodes, nodes)
     stages = [request.placed.stages[i] for i, _ in request.placed.distinct_stages]
-    device, needed = fullest_over(request, *over, stages)
+    device, needed = fullest_over([(request, stage) for stage in stages], *over)
     every = memory_over(request, *over, stages)
     np.testing.assert_allclose(device, [m.device for m in every], rtol=1e-14)
     np.testing.assert_allclose(needed, [m.needed for m in every], rtol=1e-14)

@@ -29,12 +29,14 @@ def test_share_of_forward() -> None:
 
 def test_lines_of_the_slowest_stage() -> None:
     """The second configuration is held up by the other stage, which alone has an update."""
-    first = {"forward": np.array([1.0, 2.0, 3.0]), "frozen": np.array([7.0, 8.0, 9.0])}
-    second = {"forward": np.array([4.0, 5.0, 6.0]), "update": np.array([0.1, 0.2, 0.3])}
-    found = of_slowest([first, second], np.array([0, 1, 0]))
-    assert {name: x.tolist() for name, x in found.items()} == {
-        "forward": [1.0, 5.0, 3.0], "frozen": [7.0, 0.0, 9.0], "update": [0.0, 0.2, 0.0]
-    }  # fmt: skip
-    assert of_slowest([first, second], np.array([1, 1, 1])) is second
-    assert of_slowest([first, second], np.array([0, 0])) is first
-    assert of_slowest([{}, {}], np.array([0, 1])) == {}
+    lines = {
+        "forward": np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        "update": np.array([[0.0, 0.0, 0.0], [0.1, 0.2, 0.3]]),
+    }
+    for slowest, expected in (
+        ([0, 1, 0], {"forward": [1.0, 5.0, 3.0], "update": [0.0, 0.2, 0.0]}),
+        ([1, 1, 1], {"forward": [4.0, 5.0, 6.0], "update": [0.1, 0.2, 0.3]}),
+    ):
+        found = of_slowest(lines, np.array(slowest))
+        assert {name: x.tolist() for name, x in found.items()} == expected
+    assert of_slowest({}, np.array([0, 1])) == {}

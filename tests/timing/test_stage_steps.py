@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +12,8 @@ from simcore.answer.request import make_request
 from simcore.request.resolved import Request
 from simcore.timing.exchanges import TRANSFER, alone_frac, exchanges_of, tied_s
 from simcore.timing.points import Points
-from simcore.timing.stage_steps import StageStep, _last, stage_steps
-from simcore.timing.steps import job_of, values_of
+from simcore.timing.stage_steps import StageSteps, _last, stage_steps
+from simcore.timing.steps import divided, values_of
 
 #: 16 micro-batches over 4 stages of 4 layers, two tensor and two data ranks; the first stage, the
 #: two in the middle and the last are of three kinds.
@@ -30,23 +29,22 @@ def request(**words: Any) -> Request:
     return found
 
 
-def stages(of: Request, terms: tuple[str, ...] | None = None, **changes: float) -> list[StageStep]:
+def stages(of: Request, terms: tuple[str, ...] | None = None, **changes: float) -> list[StageSteps]:
     """Steps of the three kinds, without the host unless told otherwise."""
-    assert of.placed is not None
-    job = job_of(of)
-    jobs = tuple(
-        replace(job, workload=of.placed.stages[first].workload)
-        for first, _ in of.placed.distinct_stages
-    )
     axis = Points.of({**values_of(of), "use_host": 0.0, **changes}, 1)
-    return stage_steps(jobs, of.placed, axis, terms=terms)
+    (found,) = stage_steps([divided(of)], axis, terms=terms)
+    return each(found)
+
+
+def each(steps: StageSteps) -> list[StageSteps]:
+    return [steps.of(kind) for kind in range(len(steps.busy_s))]
 
 
 def test_totals_of_a_stage() -> None:
     """10 s of its own job, exchanges of 2 and 3, a tied table's of 4, and 5 for shared NICs."""
     one = np.ones(1)
     steps: Any = SimpleNamespace(step_s=10.0 * one)
-    stage = StageStep(
+    stage = StageSteps(
         steps=steps, busy_s=one, forward_frac=one, passing_s=one, messages_hidden_s=one,
         exchanges_s={}, in_step_s={TENSOR: 2.0 * one, TRANSFER: 3.0 * one}, exchanged_s=one,
         tied_s=4.0 * one, shared_s=5.0 * one,
@@ -153,14 +151,23 @@ def test_messages_hidden_behind_compute() -> None:
 
 def test_timelines_are_kept_where_they_are_wanted() -> None:
     of = request()
-    job = job_of(of)
-    assert of.placed is not None and all(s.steps.timeline is None for s in stages(of))
-    jobs = tuple(
-        replace(job, workload=of.placed.stages[first].workload)
-        for first, _ in of.placed.distinct_stages
-    )
-    kept = stage_steps(jobs, of.placed, Points.of(values_of(of), 1), keep_timeline=True)
-    assert all(s.steps.timeline is not None for s in kept)
+    assert all(s.steps.timeline is None for s in stages(of))
+    (kept,) = stage_steps([divided(of)], Points.of(values_of(of), 1), keep_timeline=True)
+    ends = [s.steps.timeline.makespan_s for s in each(kept) if s.steps.timeline is not None]
+    assert ends == [s.steps.makespan_s for s in each(kept)]
+
+
+def test_jobs_that_differ_in_recompute_are_what_each_is_alone() -> None:
+    """Also in their exchanges, of which recompute repeats those of forward."""
+    jobs = [request(recompute=how) for how in ("none", "full", "selective")]
+    axis = Points.of(values_of(jobs[0]) | {"micro_batch": np.array([1.0, 2.0, 4.0])}, 3)
+    found = stage_steps([divided(job) for job in jobs], axis)
+    for job, steps in zip(jobs, found, strict=True):
+        (alone,) = stage_steps([divided(job)], axis)
+        for name in ("busy_s", "passing_s", "total_s", "exchanged_s", "spent_s"):
+            assert getattr(steps, name) == pytest.approx(getattr(alone, name), rel=1e-12)
+    none, full, selective = (steps.total_s for steps in found)
+    assert (none < selective).all() and (selective < full).all()
 
 
 def test_only_lines_that_are_wanted_and_those_of_a_micro_step() -> None:

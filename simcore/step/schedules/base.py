@@ -280,7 +280,7 @@ class Schedule:
     def exposed_messages_s(
         self,
         layout: Layout,
-        behind: int,
+        behind: float | Array,
         micro_batches: Array,
         messages_s: Array,
         busy_s: tuple[Array, Array],
@@ -288,9 +288,10 @@ class Schedule:
     ) -> Array:
         """Exposed seconds of a micro-step's messages between stages [C], if compute may hide them.
 
-        ``behind``: number of stages after this one; ``messages_s``: all messages of a micro-step;
-        ``busy_s``: compute of a micro-step's forward and backward. Hidden time costs ``slowdown``
-        of itself in slower compute. Here nothing hides them.
+        ``behind``: number of stages after this one, or [N, 1] of each of N kinds of stages;
+        ``messages_s``: all messages of a micro-step; ``busy_s``: compute of a micro-step's forward
+        and backward. Hidden time costs ``slowdown`` of itself in slower compute. Here nothing hides
+        them.
         """
         return messages_s
 

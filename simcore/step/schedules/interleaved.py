@@ -83,7 +83,7 @@ class Interleaved(OneFOneB):
     def exposed_messages_s(
         self,
         layout: Layout,
-        behind: int,
+        behind: float | Array,
         micro_batches: Array,
         messages_s: Array,
         busy_s: tuple[Array, Array],
@@ -113,12 +113,12 @@ def forwards_ahead(layout: Layout, behind: float | Array, of_round: int) -> floa
     return 2 * behind + (layout.vpp - 1) * of_round
 
 
-def filling_frac(layout: Layout, behind: int, micro_batches: Array) -> Array:
+def filling_frac(layout: Layout, behind: float | Array, micro_batches: Array) -> Array:
     """Share of a stage's messages that it sends while the pipeline fills and empties [C].
 
     The forwards ahead of the first backward, out of A v in all (Narayanan et al. 2021).
     """
-    ahead = float(forwards_ahead(layout, behind, layout.round_micro_batches))
+    ahead = forwards_ahead(layout, behind, layout.round_micro_batches)
     found: Array = np.minimum(ahead / (micro_batches * layout.vpp), 1.0)
     return found
 
