@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-
 #: How many micro-batches are evaluated together, and the largest that a job may have.
 _AT_ONCE, MOST_BATCH = 100, 1_000_000
 
@@ -282,16 +281,15 @@ def _ranks_of(of_stages: Sequence[JobStage], each: int) -> _Ranks:
     parts: dict[tuple[int, bool], tuple[Workload, bool]] = {}
     rows = []
     for request, stage in of_stages:
-        placed, again = request.placed, request.strategy.recompute == "full"
+        placed, part = request.placed, (stage.workload, request.strategy.recompute == "full")
         assert placed is not None
-        key = id(stage.workload), again
-        parts.setdefault(key, (stage.workload, again))
+        key = id(part[0]), part[1]
+        parts.setdefault(key, part)
         longest = max(s.n_layers for s in placed.stages)
         share = placed.schedule.chunk_share(placed.layout, stage.position, stage.n_layers, longest)
-        stuck = _stuck_frac(request, stage.workload)
-        rows.append((list(parts).index(key), stage.position, share, stuck))
-    part, *others = np.repeat(np.array(rows, dtype=np.float64).T, each, axis=1)
-    return _Ranks(tuple(parts.values()), part.astype(np.intp), *others)
+        rows.append((list(parts).index(key), stage.position, share, _stuck_frac(request, part[0])))
+    number, *others = np.repeat(np.array(rows, dtype=np.float64).T, each, axis=1)
+    return _Ranks(tuple(parts.values()), number.astype(np.intp), *others)
 
 
 def _waiting_share(request: Request, part: Workload, again: bool) -> float:

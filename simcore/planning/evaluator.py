@@ -12,13 +12,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simcore import __version__
 from simcore.answer.request import make_request
-from simcore.answer.sweep import Axis, wires_of
+from simcore.answer.sweep import Axis, Outcome, alike, wires_of
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.record import dataclass
@@ -40,6 +40,9 @@ Array = NDArray[np.float64]
 
 #: Most points that are evaluated in one call, which bounds the memory used for any space.
 MAX_CALL = 131_072
+#: Most points of a form for which forms are evaluated together: with more, most of the time is
+#: numpy's.
+FEW_POINTS = 1000
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 #: Options of a form that its request does not take: resolved already, or different at each point.
 _NOT_IN_REQUEST = ("calibration", "inputs", "shares")
@@ -152,14 +155,34 @@ class Evaluator:
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
         """The results of pieces ``first`` up to, not including, ``last``."""
-        held: tuple[int, _Unit] | None = None
+        held: tuple[range, int, list[_Unit]] | None = None
+        ready: dict[int, Batch] = {}
         for number in range(first, last):
-            form, at = divmod(number, self._starts[-1])
-            kind = max(k for k, start in enumerate(self._starts[:-1]) if start <= at)
-            unit = form * len(self._kinds) + kind
-            if held is None or held[0] != unit:
-                held = unit, self._unit(form, kind)
-            yield self._piece(unit, at - self._starts[kind], held[1])
+            if number not in ready:
+                form, kind, piece = self._place(number)
+                forms = self._forms_with(form, kind)
+                if held is None or held[:2] != (forms, kind):
+                    held = forms, kind, [self._unit(each, kind) for each in forms]
+                asked = [self._asked(*of, kind, piece) for of in zip(forms, held[2], strict=True)]
+                begin = number + (forms[0] - form) * self._starts[-1]
+                numbers = range(begin, begin + len(forms) * self._starts[-1], self._starts[-1])
+                ready.update(zip(numbers, self._evaluated(asked), strict=True))
+            yield ready.pop(number)
+
+    def _place(self, number: int) -> tuple[int, int, int]:
+        """Form, kind of cluster and piece of its unit of the piece of that number."""
+        form, at = divmod(number, self._starts[-1])
+        kind = max(k for k, start in enumerate(self._starts[:-1]) if start <= at)
+        return form, kind, at - self._starts[kind]
+
+    def _forms_with(self, form: int, kind: int) -> range:
+        """The forms that are evaluated together with this one on clusters of a kind.
+
+        Always the same ones, whatever range of pieces is asked for, so that results are equal to
+        the last bit.
+        """
+        each = self.space.forms_together if self._points[kind] <= FEW_POINTS else 1
+        return range(form // each * each, form // each * each + each)
 
     def _unit(self, form_index: int, kind: int) -> _Unit:
         """A form on all clusters of a kind, each with the reason why it is invalid, if any."""
@@ -201,9 +224,9 @@ class Evaluator:
         shares = check_shares(form["shares"]) if form.get("shares") else ""
         return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
 
-    def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
-        """The result of piece ``piece`` of a unit."""
-        each = self.space.points_per_cluster
+    def _asked(self, form: int, held: _Unit, kind: int, piece: int) -> _Piece | Batch:
+        """A piece of a unit to evaluate; its result where no point is valid."""
+        unit, each = form * len(self._kinds) + kind, self.space.points_per_cluster
         begin = piece * self.piece_points
         end = min(begin + self.piece_points, len(held.members) * each)
         invalid: dict[str, int] = {}
@@ -226,24 +249,22 @@ class Evaluator:
             axis, deals = _dealt(held.request, axis, held.shares, invalid)
         if not len(axis):
             return Batch.of_none(unit, piece, end - begin, invalid)
-        members = np.array(held.members)[valid]
-        wires = self._wires_of(held.request, unit % len(self._kinds), valid)
-        outcome = evaluate_points(
-            held.request, axis, deals, own_cuts=held.layout.stages == AUTO, twice=self.twice,
-            wires=wires, lacking=self.lacking,
-        )  # fmt: skip
-        if dead := int((~outcome.fits).sum()):
-            invalid[NO_MEMORY] = dead
-        which, micro = axis.cluster, axis.micro_batch
-        ranks = np.asarray(wires["n_ranks"] // held.layout.model_ranks, dtype=np.float64)
-        # a view of the step times would keep a larger array alive
-        values = {**vars(outcome), "step_time_s": outcome.step_time_s.copy()}
-        return Batch(
-            **values, unit=unit, n_points=end - begin, invalid=invalid, piece=piece,
-            form=held.words, cluster=members[which], micro_batch=micro,
-            grad_accum=axis.grad_accum,
-            samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
-        )  # fmt: skip
+        wires = self._wires_of(held.request, kind, valid)
+        of = {"unit": unit, "piece": piece, "n_points": end - begin, "invalid": invalid}
+        return _Piece(held, held.request, axis, deals, wires, np.array(held.members)[valid], of)
+
+    def _evaluated(self, asked: Sequence[_Piece | Batch]) -> Iterator[Batch]:
+        """The results of pieces whose forms differ in recompute alone."""
+        outcomes: dict[int, Outcome] = {}
+        for together in _together([p for p in asked if isinstance(p, _Piece)]):
+            first = together[0]
+            found = evaluate_points(
+                [p.request for p in together], first.axis, first.deals,
+                own_cuts=first.held.layout.stages == AUTO, twice=self.twice, wires=first.wires,
+                lacking=self.lacking,
+            )  # fmt: skip
+            outcomes.update(zip(map(id, together), found, strict=True))
+        return (p.batch(outcomes[id(p)]) if isinstance(p, _Piece) else p for p in asked)
 
     def _wires_of(self, request: Request, kind: int, valid: list[int]) -> dict[str, Any]:
         """``wires_of`` some clusters of a kind, cached for all of them."""
@@ -270,6 +291,55 @@ class _Unit:
     layout: Layout = field(default_factory=Layout)
     words: FormWords | None = None
     shares: str = ""
+
+
+class _Piece(NamedTuple):
+    """The valid points of a piece of a unit, to be evaluated.
+
+    wires    ``wires_of`` the valid clusters, and ``members``, their indices in the space
+    of       fields of the result that are known already
+    """
+
+    held: _Unit
+    request: Request
+    axis: Axis
+    deals: list[Deal] | None
+    wires: dict[str, Any]
+    members: NDArray[np.intp]
+    of: dict[str, Any]
+
+    def batch(self, outcome: Outcome) -> Batch:
+        """Its result."""
+        axis, invalid = self.axis, self.of["invalid"]
+        if dead := int((~outcome.fits).sum()):
+            invalid[NO_MEMORY] = dead
+        which, micro = axis.cluster, axis.micro_batch
+        ranks = np.asarray(self.wires["n_ranks"] // self.held.layout.model_ranks, dtype=np.float64)
+        # a view of the step times would keep a larger array alive
+        values = {**vars(outcome), "step_time_s": outcome.step_time_s.copy()}
+        return Batch(
+            **values, **self.of, form=self.held.words, cluster=self.members[which],
+            micro_batch=micro, grad_accum=axis.grad_accum,
+            samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
+        )  # fmt: skip
+
+    def joins(self, other: _Piece) -> bool:
+        """Whether both can be evaluated in one call."""
+        if self.deals is not None or self.held.layout.stages == AUTO:
+            return False
+        return self.axis.equals(other.axis) and alike(self.request, other.request)
+
+
+def _together(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+    """The pieces in groups, each of which is evaluated in one call."""
+    groups: list[list[_Piece]] = []
+    for piece in pieces:
+        group = next((g for g in groups if g[0].joins(piece)), None)
+        if group is None:
+            groups.append([piece])
+        else:
+            group.append(piece)
+    return groups
 
 
 def _source(space: Space, model: str) -> ModelSource | str:

@@ -29,6 +29,8 @@ from simcore.workload.settings import as_words, settings_given
 CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
 
 Form = Mapping[str, Any]
+#: The axis that varies fastest: its forms are evaluated together.
+ALIKE = "recompute"
 #: Longest text of a value in ``Space.asked``; a longer value is replaced by its digest.
 _SHORT = 60
 
@@ -65,6 +67,11 @@ class Space:
     def forms_alike(self) -> int:
         """Number of forms, one after another, that share a model with the same settings."""
         return prod(len(values) for name, values in self.axes if _of(name) != "workload")
+
+    @property
+    def forms_together(self) -> int:
+        """Number of forms, one after another, that differ in recompute alone."""
+        return len(dict(self.axes).get(ALIKE, (None,)))
 
     @property
     def points_per_cluster(self) -> int:
@@ -166,7 +173,8 @@ def make_space(
             arrays[name] = values
         else:
             axes.append((name, values))
-    axes.sort(key=lambda axis: _of(axis[0]) != "workload")  # each model's kernels are built once
+    # Each model's kernels are built once, and forms that differ in recompute alone are neighbours.
+    axes.sort(key=lambda axis: (_of(axis[0]) != "workload", axis[0] == ALIKE))
     if words.get("software") is None and _cuts(axes):  # also for points without a cut
         fixed["software"] = AUTO
     fixed, wrong = read_options(fixed)

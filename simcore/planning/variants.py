@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.answer.shares import with_shares
 from simcore.answer.stages import balanced_axis, with_stages
-from simcore.answer.sweep import Axis, Outcome, evaluate_axis
+from simcore.answer.sweep import Axis, Outcome, evaluate_alike, evaluate_axis
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Request
@@ -42,7 +42,7 @@ def deals_of(request: Request, axis: Axis, shares: str) -> list[Deal | str]:
 
 
 def evaluate_points(
-    request: Request,
+    requests: Sequence[Request],
     axis: Axis,
     deals: Sequence[Deal] | None,
     *,
@@ -50,14 +50,15 @@ def evaluate_points(
     twice: Knob | None,
     wires: Mapping[str, Any],
     lacking: float = np.inf,
-) -> Outcome:
-    """The outcome of the points.
+) -> list[Outcome]:
+    """The outcome of the points for each request; several differ in recompute alone.
 
-    deals     division of the batch of each point; None where all are equal
-    own_cuts  whether each point gets its own best split of the pipeline
+    deals     division of the batch of each point, with one request only; None where all are equal
+    own_cuts  whether each point gets its own best split of the pipeline, with one request only
     twice, wires, lacking   as in ``evaluate_axis``
     """
     variants: dict[Hashable, Request] = {}
+    request = requests[0]
     keys: list[Hashable]
     if own_cuts:
         assert request.placed is not None
@@ -72,7 +73,7 @@ def evaluate_points(
         for deal, batch in dict.fromkeys(pairs):
             variants[deal, batch] = replace(request, shares=deal, micro_batch=batch)
     else:
-        return evaluate_axis(request, axis, twice=twice, wires=wires, lacking=lacking)
+        return evaluate_alike(requests, axis, twice=twice, wires=wires, lacking=lacking)
     parts: list[tuple[NDArray[np.intp], Outcome]] = []
     places: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
@@ -89,4 +90,4 @@ def evaluate_points(
         return np.concatenate(columns)[order]
 
     names = [f.name for f in fields(Outcome) if getattr(parts[0][1], f.name) is not None]
-    return Outcome(**{name: joined(name) for name in names})
+    return [Outcome(**{name: joined(name) for name in names})]
