@@ -34,7 +34,6 @@ from simcore.memory.job import (
 )
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
-from simcore.strategy.layout import UNDIVIDED
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
 from simcore.workload.saved import Saved
@@ -189,7 +188,8 @@ def test_stages_together_are_each_alone_and_so_are_points_of_an_axis(words: dict
     batches, accum = np.array([1.0, 3.0, 2.0, 1.0, 1.0]), np.array([16.0, 16.0, 4.0, 1.0, 2.0])
     gpus, nodes = np.full(5, 8.0), np.ones(5)
     together = memory_over(request, batches, accum, gpus, nodes, stages)
-    device, needed = fullest_over(request, batches, accum, gpus, nodes, stages)
+    of_stages = [(request, stage) for stage in stages]
+    device, needed = fullest_over(of_stages, batches, accum, gpus, nodes)
     assert len(together) == len(device) == 4
     for n, stage in enumerate(stages):
         assert device[n] == pytest.approx(together[n].device, rel=1e-12)
@@ -210,11 +210,12 @@ def test_the_first_stage_holds_a_micro_batch_for_each_stage_after_it() -> None:
     for accum, held in ((16, [4.0, 3.0, 2.0, 1.0]), (2, [2.0, 2.0, 2.0, 1.0]), (1, [1.0] * 4)):
         request = _staged(global_batch=2 * accum).held
         assert request.placed is not None
-        ranks = _ranks_of(request, request.placed.stages, 1)
+        ranks = _ranks_of([(request, stage) for stage in request.placed.stages], 1)
         assert ranks.position.tolist() == [0.0, 1.0, 2.0, 3.0]
         assert _in_flight(request, ranks, np.full(4, float(accum))).tolist() == held
     undivided = make_request("bert-large", "1x8xH100", micro_batch=1)
-    ranks = _Ranks((undivided.workload,), np.zeros(2, dtype=np.intp), np.zeros(2), np.ones(2))
+    zero = np.zeros(2)
+    ranks = _Ranks(((undivided.workload, False),), zero.astype(np.intp), zero, np.ones(2), zero)
     assert _in_flight(undivided, ranks, np.full(2, 16.0)).tolist() == [1.0, 1.0]
 
 
@@ -240,10 +241,9 @@ def test_a_model_of_equal_layers_is_one_that_they_make_half_of(
 )  # fmt: skip
 def test_fragmentation_by_kind_of_job(model: str, words: dict[str, Any], kind: str) -> None:
     request = make_request(model, "1x2xA100", micro_batch=4, **words).held
-    part, layout = request.workload, UNDIVIDED
-    if request.placed is not None:
-        part, layout = request.placed.stages[0].workload, request.placed.layout
-    assert _stuck_frac(request, part, layout) == request.profile.allocator_stuck_frac(kind).value
+    placed = request.placed
+    part = request.workload if placed is None else placed.stages[0].workload
+    assert _stuck_frac(request, part) == request.profile.allocator_stuck_frac(kind).value
 
 
 def test_a_replay_lets_through_the_largest_batch_and_no_larger_one() -> None:

@@ -175,12 +175,12 @@ def test_lines_of_the_breakdown_leave_out_the_host() -> None:
     builder.compute("again", "forward", row)  # issue 3, then 4 and 5
     builder.comm("send", "all_reduce", [8.0], [4, 5])  # 6
     joined = together([builder.finish()])
-    (rows,), ((first, second, shared),) = joined.rows, joined.term_counts
+    (rows,), (first, second, shared) = joined.rows, joined.term_counts
     assert first[0] == second[0] == ("forward",) and shared[0] == ("communication",)
     # both forwards of a class take equally long: the line has that duration twice
     for (_, counts), tasks, times in ((first, (1, 4), 2), (second, (2, 5), 2), (shared, (6,), 1)):
         (row,) = {rows[task] for task in tasks}
-        assert counts.tolist() == [[times * (n == row) for n in range(joined.n_rows)]]
+        assert counts.tolist() == [[[times * (n == row) for n in range(joined.n_rows)]]]
 
 
 def test_collectives_that_start_before_the_last_overlapped_compute_run_beside_it() -> None:
