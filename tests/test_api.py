@@ -11,6 +11,7 @@ import pytest
 import simcore
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.timing import evaluate as evaluation
+from simcore.timing import steps
 from simcore.workload.models import MODELS
 
 
@@ -235,10 +236,8 @@ def test_a_second_prediction_evaluates_once_and_builds_nothing(
     """Central estimate, what-ifs and interval are columns of one call; the step graph is kept."""
     simcore.predict("latte-xl", "4x8xA6000ada")
     calls: list[int] = []
-    plain, built = evaluation.evaluate_parts, evaluation._program.cache_info().misses
-    monkeypatch.setattr(
-        evaluation, "evaluate_parts", lambda *a, **k: calls.append(1) or plain(*a, **k)
-    )
+    plain, built = steps.evaluate_parts, evaluation._program.cache_info().misses
+    monkeypatch.setattr(steps, "evaluate_parts", lambda *a, **k: calls.append(1) or plain(*a, **k))
     simcore.predict("latte-xl", "4x8xA6000ada")
     assert len(calls) == 1
     assert evaluation._program.cache_info().misses == built

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from strategies import points
 
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective
 from simcore.request.placed import Placed
 from simcore.step.parallel.layer_ranks import LayerRanks
