@@ -157,13 +157,13 @@ SHARED_ROWS: Final = 65536.0
 def column_sums_s(
     rows: FloatLike, columns: FloatLike, n_bytes: FloatLike, sm_count: float, sm_bytes_per_s: float
 ) -> FloatArray:
-    """Seconds by which few SMs keep a kernel that sums over rows, which join its traffic's.
+    """The least seconds of a kernel that sums over rows, whose thread blocks may fill few SMs.
 
         ceil(blocks / SMs) · bytes / (blocks · bytes per second of an SM),  blocks = columns / 32
 
     A block of 1,024 threads reads 32 columns of all rows, so that a narrow tensor of many rows is
     read by a few SMs, each at the rate at which it reads L2 (``sm_bytes_per_s``). 0 where the rows
-    are so many that further blocks share them. Join it with :func:`roofline_s`.
+    are so many that further blocks share them. :func:`roofline_s` joins it with the traffic's time.
     """
     blocks = np.ceil(np.asarray(columns, dtype=float) / SUMMED_COLUMNS)
     shared = (np.asarray(rows) > SHARED_ROWS) & (blocks < sm_count / 2.0)
