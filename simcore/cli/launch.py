@@ -63,14 +63,14 @@ def model_in(launch: str, problems: list[str]) -> Any:
 def _model_called(read: Launch) -> tuple[str, str] | None:
     """A known model that the launch file hints at, and where it does; None where nothing does.
 
-    Hints are an argument of an unknown script, and names of the program's own configuration files
+    Hints are arguments of an unknown script, and names of the program's own configuration files
     that are not at hand, such as ``llama3_1/8B_full``.
     """
     from simcore.workload.models import MODELS
 
-    hint = read.model_hint
-    if hint and (name := _known(hint)):
-        return name, f"{hint} of an unknown script"
+    for hint in read.model_hints:
+        if name := _known(hint):
+            return name, f"{hint} of an unknown script"
     for file in read.absent_files:
         path = PurePath(file)
         stems = [path.name.removesuffix(".yaml").removesuffix(".yml").removesuffix(".toml")]

@@ -71,7 +71,7 @@ class Launch(_Stated):
     fills          whether all of the program's own defaults are among the options
     whole_world    error to report where ``n_gpus`` is not the size of the cluster
     absent_files   names of files of the program that are not at hand
-    model_hint     what an unknown script calls its model, which may be no model's name
+    model_hints    what an unknown script may call its model, which may be no model's name
     described      settings of arch:transformer, where the file describes a language model in full
     shape          what the file says about the model, with names of models_db (layers, hidden ...)
     keys           for each option, the key that it was read from
@@ -88,7 +88,7 @@ class Launch(_Stated):
     other: Mapping[str, Word] = field(default_factory=dict)
     fills: bool = True
     absent_files: tuple[str, ...] = ()
-    model_hint: str = ""
+    model_hints: tuple[str, ...] = ()
     described: Mapping[str, Any] = field(default_factory=dict)
     shape: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -174,7 +174,7 @@ def joined(outer: Launch, inner: Launch) -> Launch:
         settings={**inner.settings, **outer.settings},
         other={**inner.other, **outer.other},
         fills=outer.fills if outer.software or not inner.software else inner.fills,
-        model_hint=outer.model_hint or inner.model_hint,
+        model_hints=outer.model_hints or inner.model_hints,
         absent_files=(*outer.absent_files, *inner.absent_files),
         described=outer.described or inner.described,
         shape={**inner.shape, **outer.shape},

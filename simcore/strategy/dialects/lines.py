@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
+from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
@@ -28,7 +29,7 @@ from simcore.strategy.dialects.source import Source, beside, json_table, toml_ta
 FILES = {".json": json_table, ".toml": toml_table, ".yaml": yaml_table, ".yml": yaml_table}
 _FORMS = {**{ending[1:]: read for ending, read in FILES.items()}, "python": names_given}
 #: The record that reads scripts of which nothing else is known.
-ANY_SCRIPT = "trainer"
+ANY_SCRIPT = "any-script"
 #: Another key of the same arguments, as OmegaConf writes it: ${variables.max_seq_len}.
 _KEY = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 #: How often such a value may name another one.
@@ -284,8 +285,7 @@ class LineDialect(TableDialect):
         for first in _of_family(self.name, FIRST):
             first(reading, table)
         if not self.certain:
-            named = (table.given.get(key) for key in _MODEL_FLAGS)
-            reading.more["model_hint"] = next((v for v in named if isinstance(v, str)), "")
+            reading.more["model_hints"] = _model_hints(table.given)
         foreign = {k for k, v in table.given.items() if not (self.certain or self._takes(k, v))}
         for key in foreign:
             table.take(key)
@@ -295,6 +295,8 @@ class LineDialect(TableDialect):
         self.state(reading, table)
         for last in _of_family(self.name, LAST):
             last(reading, table)
+        if self.name == ANY_SCRIPT:
+            _tell_names(reading, table, script)
         for note in record.notes:
             reading.approximate(script, note)
         reading.more["fills"] = not record.program
@@ -312,15 +314,41 @@ class LineDialect(TableDialect):
         if name in self.record.without_effect()[0]:
             return True
         meaning = next((m[0] for names, m in self.record.table().items() if name in names), None)
-        free = meaning is not None and (not meaning.values or meaning.read == "free")
-        if meaning is None or free or set(meaning.values) <= {"true", "false"}:
-            return meaning is not None
+        if meaning is None:
+            return False
+        if not meaning.values and meaning.option:
+            trial = Reading(self.name, Source("", ""))
+            trial.meant(name, meaning, value)
+            return not trial.finish().unsupported
+        if not meaning.values or meaning.read == "free" or set(meaning.values) <= {"true", "false"}:
+            return True
         known = {*map(fold, meaning.values), *map(fold, meaning.harmless), *FALSE}
         return fold(value) in known
 
     def emit(self, job: Job) -> Emitted:
         """Raises InvalidConfig: such lines are only read."""
         raise InvalidConfig([f"{self.title}'s arguments are read, not written: --emit accelerate"])
+
+
+def _model_hints(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an unknown script may call its model: values of flags, names of configuration files."""
+    named = [v for key in _MODEL_FLAGS if isinstance(v := given.get(key), str)]
+    texts = [v for v in given.values() if isinstance(v, str) and v.endswith((*FILES, *PYTHON))]
+    return (*named, *(PurePath(v).stem for v in texts if re.search(r"\d", PurePath(v).stem)))
+
+
+def _tell_names(reading: Reading, table: Table, script: str) -> None:
+    """Tell which options are read by names that many scripts share, and their values."""
+    own = {name for names in LINES[ANY_SCRIPT].table() for name in names}
+    shown = {table.shown(name) for name in own if name in table.given}
+    read = [
+        f"{reading.key_of(option)} (as --{option.replace('_', '-')} {value})"
+        for option, value in reading.facts.items()
+        if reading.key_of(option) in shown
+    ]
+    if read:
+        how = "of an unknown script, by what such names mean as a rule: give the options themselves"
+        reading.approximate(", ".join(read), f"of {script}: {how}")
 
 
 def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from simcore.base.record import dataclass
@@ -22,9 +23,10 @@ from simcore.workload.recompute import MODULES as RECOMPUTED
 #: Flags that only Megatron has.
 _OWN = re.compile(
     r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size|use-distributed-optimizer|"
-    r"micro-batch-size|recompute-granularity|use-mcore-models|seq-length|num-attention-heads|"
-    r"train-iters|use-megatron-fsdp)\b"
+    r"recompute-granularity|use-mcore-models|use-megatron-fsdp)\b"
 )
+#: Flags that other scripts have too: the line is Megatron's if it has most of the line's flags.
+_SHARED = re.compile(r"--(?:micro-batch-size|seq-length|num-attention-heads|train-iters)\b")
 _OWN_YAML = re.compile(r"^\s*(?:-*)(?:micro[_-]batch[_-]size|tensor[_-]model[_-]parallel[_-]size|"
                        r"MODEL_ARGS|language_model|model_parallel)\s*:", re.MULTILINE)  # fmt: skip
 _SECTIONS = (
@@ -60,7 +62,16 @@ class Megatron(TableDialect):
             return _OWN_YAML.search(source.text) is not None
         if source.suffix in (".json", ".toml"):
             return False
-        return _OWN.search(source.text.replace("_", "-")) is not None and not of_a_program(source)
+        text = source.text.replace("_", "-")
+        if _OWN.search(text) is None and not (_SHARED.search(text) and self._knows_most(source)):
+            return False
+        return not of_a_program(source)
+
+    def _knows_most(self, source: Source) -> bool:
+        """Whether most flags of a line or script are Megatron's."""
+        given = _script(Reading(self.name, source), source)
+        known = {*self.record.without_effect()[0], *chain(*self.record.table()), *_SHAPE}
+        return 2 * len(given.keys() & known) > len(given)
 
     def read(self, source: Source) -> Launch:
         """The options that its flags state; a torchrun line adds nodes and processes."""

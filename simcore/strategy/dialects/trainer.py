@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from simcore.strategy.dialects.lines import ANY_SCRIPT, FIRST, LAST, of_table
+from simcore.strategy.dialects.lines import FIRST, LAST, of_table
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, json_table
 
@@ -120,5 +120,5 @@ def finish(reading: Reading, table: Table) -> None:
     sharding_program(reading, table)
 
 
-FIRST[ANY_SCRIPT] = sharding_words
-LAST[ANY_SCRIPT] = finish
+FIRST["trainer"] = sharding_words
+LAST["trainer"] = finish

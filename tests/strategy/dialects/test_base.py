@@ -54,7 +54,7 @@ def test_the_outer_file_goes_before_the_one_that_it_names() -> None:
     inner = Launch(
         tp=2, pp=2, global_batch=8, n_gpus=16, whole_world="w", model="m",
         settings={"a": 1, "b": 1},
-        other={"x": 1}, model_hint="h", described={"layers": 1}, shape={"s": 1},
+        other={"x": 1}, model_hints=("h",), described={"layers": 1}, shape={"s": 1},
         keys={"tp": "--tp", "pp": "--pp"}, absent_files=("i",), approximated=("i",), unknown=("i",),
         ignored=("i",), unsupported=(Unsupported("t", "tp"), Unsupported("c", "cp"),
                                      Unsupported("n")), dialect="in", where="in",
@@ -67,17 +67,17 @@ def test_the_outer_file_goes_before_the_one_that_it_names() -> None:
     both = joined(outer, inner)
     assert both.words() == {"tp": 4, "pp": 2} and (both.dialect, both.where) == ("out", "out")
     assert (both.global_batch, both.n_gpus, both.whole_world) == (8, 16, "w")
-    assert (both.model, both.model_hint, both.described) == ("m", "h", {"layers": 1})
+    assert (both.model, both.model_hints, both.described) == ("m", ("h",), {"layers": 1})
     assert both.settings == {"a": 1, "b": 2} and both.other == {"x": 1, "y": 2}
     assert both.shape == {"s": 1} and both.keys == {"tp": "-t", "pp": "--pp"}
     for name in ("absent_files", "approximated", "unknown", "ignored"):
         assert getattr(both, name) == ("o", "i")
     assert [u.text for u in both.unsupported] == ["o", "c", "n"], "tp is stated, cp is not"
     own = joined(
-        Launch(global_batch=4, n_gpus=2, whole_world="v", model="k", model_hint="g"), inner
+        Launch(global_batch=4, n_gpus=2, whole_world="v", model="k", model_hints=("g",)), inner
     )
-    assert (own.global_batch, own.n_gpus, own.whole_world, own.model, own.model_hint) == (
-        4, 2, "v", "k", "g",
+    assert (own.global_batch, own.n_gpus, own.whole_world, own.model, own.model_hints) == (
+        4, 2, "v", "k", ("g",),
     )  # fmt: skip
 
 

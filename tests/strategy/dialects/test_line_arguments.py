@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from simcore.strategy.dialects import read_launch
 from simcore.strategy.dialects.line_record import LINES, LineRecord, Started, fold_key
 from simcore.strategy.dialects.lines import (
+    ANY_SCRIPT,
     Arguments,
     _interpolated,
     _with_words,
@@ -18,6 +20,7 @@ from simcore.strategy.dialects.lines import (
     line_programs,
     of_table,
 )
+from simcore.strategy.dialects.record import RECORDS
 from simcore.strategy.dialects.source import Source
 
 
@@ -111,7 +114,7 @@ def test_every_program_is_chosen_by_its_own_command() -> None:
             assert chosen(line, "", command, ["--x"]).name == record.name
     assert set(line_programs()) >= {r.name for r in LINES.all() if r.started.any}
     unknown = chosen(line, "my_own_script.py", "", ["--no-such-flag", "1"])
-    assert unknown.name == "trainer" and not unknown.certain
+    assert unknown.name == ANY_SCRIPT and not unknown.certain
 
 
 def test_marks_decide_for_a_script_that_nobody_knows() -> None:
@@ -135,3 +138,42 @@ def test_how_many_keys_a_record_knows() -> None:
     )  # fmt: skip
     assert knows(record, {"a-b", "c", "d", "log.x", "log", "logs", "e"}) == 5
     assert record.names() == {"a-b", "c", "d"}
+
+
+def test_names_of_any_script_mean_the_same_in_other_programs() -> None:
+    """Each line of names has, by one of them at least, its option in two other records."""
+    others = [r for r in (*LINES.all(), *RECORDS.all()) if r.name != ANY_SCRIPT]
+    for names, meanings in LINES[ANY_SCRIPT].keys.items():
+        alike = [
+            (r.name, name)
+            for r in others
+            for stated, theirs in r.table().items()
+            for name in (fold_key(n).rpartition(".")[2] for n in stated)
+            if name in names.split() and any(m.option == meanings[0].option for m in theirs)
+        ]
+        assert len({record for record, _ in alike}) > 1, (names, alike)
+
+
+def test_shared_names_of_an_unknown_script_are_read_and_told() -> None:
+    """Common names are followed in one sentence; values that they cannot have are not."""
+    line = (
+        "torchrun --nproc_per_node=8 my_own.py --batch-size 64 --amp --opt lamb --accum-iter 2 "
+        "--cfg x/resnet50.yaml --seq_len long --optimizer soap"
+    )
+    found = read_launch(line)
+    assert (found.micro_batch, found.precision, found.grad_accum) == (64, "amp-fp16", 2)
+    assert found.optimizer == "lamb" and found.seq_len is None
+    (told,) = [text for text in found.approximated if "my_own.py" in text]
+    for key in ("--batch-size (as --micro-batch 64)", "--accum-iter (as --grad-accum 2)"):
+        assert key in told
+    (odd,) = found.unknown
+    assert "--seq_len" in odd and "--optimizer" in odd and "--batch-size" not in odd
+    assert found.model_hints == ("resnet50",)
+
+
+def test_a_script_with_one_flag_of_megatron_is_not_megatron() -> None:
+    """Most flags decide where the flag is one that other scripts have."""
+    own = "torchrun pretrain_gpt.py --micro-batch-size 2 --num-layers 4 --seq-length 128 --bf16"
+    assert read_launch(own).dialect == "megatron"
+    other = "torchrun train.py --micro_batch_size 2 --seq-len 128 --compile-model --steps 9"
+    assert read_launch(other).micro_batch == 2 and read_launch(other).dialect != "megatron"
