@@ -21,8 +21,8 @@ from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.base.question import Later
 from simcore.base.record import replace
+from simcore.hardware.calibrations import timed_by_shape
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
-from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments

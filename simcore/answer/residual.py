@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 
 from simcore.base.record import dataclass
+from simcore.hardware.calibrations import timed_by_shape
 from simcore.hardware.estimates import Estimate, leaf
-from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec
 from simcore.memory.spread import plain_and_timed, program_kind, program_unnamed

@@ -25,8 +25,8 @@ from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
 from simcore.calibrate.row_kernels import QUEUED, op_of, precision_of
+from simcore.hardware.calibrations import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.cluster import NodeGroup
-from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.profile import OF_MEMORY, START, Profile, measured_class
 from simcore.step.kernels import CAST, KINDS, KernelTable, kernel_table
 from simcore.step.transients import COMPUTE_KINDS

@@ -23,8 +23,8 @@ from simcore.calibrate.bench_model import BESIDE
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.prior_fit import fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
+from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.measured import Fitted
 from simcore.hardware.profile import Profile
 
 #: Source key of these figures.

@@ -20,9 +20,8 @@ from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.link_fit import LinkFit
 from simcore.calibrate.machine_fit import all_reduce_times, compute_work, own_rows
 from simcore.calibrate.row_kernels import times_kernels
-from simcore.hardware.calibrations import Calibration
+from simcore.hardware.calibrations import Calibration, MeasuredDevice
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.profile import OF_MEMORY, load_profile
 from simcore.physics.kernel import roofline_s
 from simcore.timing.points import COLLECTIVE_BASE_S

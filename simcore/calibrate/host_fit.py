@@ -11,8 +11,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.calibrate.bench.launch import DEPTH, UNITS
 from simcore.calibrate.bench.store import RawRow
+from simcore.hardware.calibrations import FittedTime
 from simcore.hardware.host import HostWork, host_work
-from simcore.hardware.measured import FittedTime
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GpuSpec
 from simcore.strategy.optimizers import OPTIMIZERS, TENSORS_A_LAUNCH

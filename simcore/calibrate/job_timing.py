@@ -23,7 +23,7 @@ from simcore.calibrate.bench.case import Case, Device, How, Run, World
 from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.timing import Typical
 from simcore.calibrate.kernels_of_step import measured_kernels, seconds_of
-from simcore.hardware.measured import TimedKernel, TimedUpdate
+from simcore.hardware.calibrations import TimedKernel, TimedUpdate
 from simcore.request.resolved import Request
 from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import KernelTable, joined_table, kernel_table, table_of

@@ -20,7 +20,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array, Rows, left_out_mape, robust_sd, solve
-from simcore.hardware.measured import Fitted, FittedTime, MeasuredLink
+from simcore.hardware.calibrations import Fitted, FittedTime, MeasuredLink
 
 #: The standard deviation of a logarithm from which on a figure counts as unknown.
 UNKNOWN_SD: Final = 1.0

@@ -37,7 +37,7 @@ from simcore.calibrate.link_fit import (
     measured_link,
     small_sample,
 )
-from simcore.hardware.measured import (
+from simcore.hardware.calibrations import (
     Contention,
     Fitted,
     FittedTime,

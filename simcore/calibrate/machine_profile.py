@@ -26,9 +26,8 @@ from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
 from simcore.calibrate.yaml_text import write_profile
-from simcore.hardware.calibrations import Calibration
+from simcore.hardware.calibrations import Calibration, FittedBytes, MeasuredDevice
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.measured import FittedBytes, MeasuredDevice
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import HOST_CPU, load_profile, profile_of
 

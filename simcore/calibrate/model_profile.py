@@ -30,8 +30,13 @@ from simcore.calibrate.launch import run_ranks
 from simcore.calibrate.machine import open_device
 from simcore.calibrate.machine_steps import UNMEASURED_SD, predictive_sd
 from simcore.calibrate.yaml_text import write_profile
-from simcore.hardware.calibrations import Calibration
-from simcore.hardware.measured import Fitted, MeasuredDevice, TimedKernel, TimedUpdate
+from simcore.hardware.calibrations import (
+    Calibration,
+    Fitted,
+    MeasuredDevice,
+    TimedKernel,
+    TimedUpdate,
+)
 from simcore.hardware.profile import profile_of
 from simcore.request.resolved import Request
 

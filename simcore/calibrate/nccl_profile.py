@@ -29,8 +29,7 @@ from simcore.calibrate.link_fit import (
     small_sample,
 )
 from simcore.calibrate.nccl_groups import Measured, NcclGroups, beyond_rings
-from simcore.hardware.calibrations import Calibration, Knob
-from simcore.hardware.measured import MeasuredDevice, MeasuredLink
+from simcore.hardware.calibrations import Calibration, Knob, MeasuredDevice, MeasuredLink
 from simcore.hardware.paths import cluster_paths, places
 from simcore.hardware.profile import Profile, load_profile
 from simcore.timing.points import COLLECTIVE_BASE_S

@@ -25,8 +25,8 @@ from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.link_fit import LEAST_SD, SHAPE_SHARE
 from simcore.calibrate.op_classes import SMALL_WEIGHT
 from simcore.calibrate.row_kernels import Call, call_of, host_limits
+from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import NodeGroup
-from simcore.hardware.measured import Fitted
 from simcore.hardware.profile import Profile
 
 #: Assumed scatter of ln(time) between shapes before any row is seen, and the number of rows that

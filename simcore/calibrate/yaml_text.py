@@ -12,8 +12,7 @@ from simcore.base.atomic import write_text
 from simcore.base.part import Part
 from simcore.base.units import MIB, MICRO
 from simcore.calibrate.assumed import SOURCES
-from simcore.hardware.calibrations import Calibration
-from simcore.hardware.measured import FittedBytes, FittedTime
+from simcore.hardware.calibrations import Calibration, FittedBytes, FittedTime
 
 #: Characters that have a meaning in YAML, and words that YAML does not read as text.
 _MARKS: Final = frozenset(":#{}[],&*'\"|>%@`")

@@ -14,10 +14,9 @@ from typing import Any, Literal
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA
-from simcore.hardware.calibrations import CalibratedKnob, Knob
+from simcore.hardware.calibrations import CalibratedKnob, Knob, MeasuredDevice
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named, nic_bytes_per_s
 from simcore.hardware.estimates import Estimate, families_of, leaf
-from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
 #: How neighbouring devices exchange data; the efficiency of a collective depends on it.

@@ -18,12 +18,15 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.base.units import Dimension
 from simcore.hardware.calibrations import (
+    ATTENTION_BACKWARD,
     CalibratedKnob,
     Calibration,
     Knob,
+    MeasuredDevice,
     calibration_file,
     calibration_named,
     efficiencies,
+    own_class,
     placed_knobs,
     sources_of,
     text_of,
@@ -41,7 +44,6 @@ from simcore.hardware.estimates import (
     pick,
 )
 from simcore.hardware.kernel_limits import attention_over_timed, l2_bytes_per_s, share_of_products
-from simcore.hardware.measured import ATTENTION_BACKWARD, MeasuredDevice, own_class
 from simcore.hardware.paths import LinkFigures, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GpuSpec, PeakName

@@ -14,7 +14,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.memory.moments import Moments, joined_moments, moments_of
-from simcore.step.parallel.base import blocks_ahead, outer_layers_stay
+from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy

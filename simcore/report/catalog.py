@@ -29,7 +29,8 @@ from simcore.report.tables import Table, cut_table
 from simcore.strategy.optimizers import OPTIMIZERS, implementations
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
-from simcore.strategy.programs import PLAIN, PROGRAMS
+from simcore.strategy.programs import PROGRAMS
+from simcore.strategy.programs.program import PLAIN
 from simcore.strategy.strategy import HYBRID, SINGLE
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from simcore.strategy.optimizers import implementation_of, optimizer_named
-from simcore.strategy.programs import PLAIN, PROGRAMS, facts_of, program_named
-from simcore.strategy.programs.records import StatedFact
+from simcore.strategy.programs import PROGRAMS, StatedFact, facts_of, program_named
+from simcore.strategy.programs.program import PLAIN
 
 _WIDTH = 100
 #: What is shown of an optimizer, where it is not 0.

@@ -12,7 +12,8 @@ from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
+from simcore.physics.collectives import names_in_nccl_algo
+from simcore.physics.collectives.nccl import PROTOCOLS
 from simcore.request.layout import layout_of, routing_of, routing_settings, usual_strategy
 from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of, usual_length
 from simcore.request.training_library import Library, library_of
@@ -22,7 +23,7 @@ from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.precision import precision_named, with_main_grads
-from simcore.strategy.programs import PLAIN
+from simcore.strategy.programs.program import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     hybrid,

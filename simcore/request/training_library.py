@@ -16,9 +16,6 @@ from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import on_or_off
 from simcore.strategy.programs import (
-    PLAIN,
-    Program,
-    Runs,
     UsualProgram,
     modules_program,
     program_named,
@@ -26,7 +23,7 @@ from simcore.strategy.programs import (
     usual_loop,
     usual_of_language_models,
 )
-from simcore.strategy.programs.program import OfKind
+from simcore.strategy.programs.program import PLAIN, OfKind, Program, Runs
 from simcore.strategy.strategy import folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 
 from simcore.serve.query import SetUp
 from simcore.strategy.options import OPTIONS, Number, Option
-from simcore.strategy.options.job import BATCHES
-from simcore.strategy.options.model import QLORA
+from simcore.strategy.options.job import BATCHES, QLORA
 from simcore.strategy.options.option import GROUPS
 
 #: Positions of the slider for nodes.

@@ -11,8 +11,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
-from simcore.physics.collectives import Group, Library
-from simcore.physics.collectives.base import PLAIN
+from simcore.physics.collectives import PLAIN, Group, Library
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass, replace
 from simcore.base.units import FP32_BYTES
-from simcore.hardware.calibrations import CalibratedKnob
+from simcore.hardware.calibrations import CalibratedKnob, TimedUpdate
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.estimates import (
     Estimate,
@@ -34,7 +34,6 @@ from simcore.hardware.kernel_limits import (
     turn_s,
     wants_channels_last,
 )
-from simcore.hardware.measured import TimedUpdate
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName

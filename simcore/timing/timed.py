@@ -22,7 +22,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
-from simcore.hardware.measured import MeasuredDevice
+from simcore.hardware.calibrations import MeasuredDevice
 from simcore.hardware.spec import GpuSpec
 from simcore.step.kernel_text import kernel_texts, read_kernels
 from simcore.step.kernels import KernelTable

@@ -9,8 +9,7 @@ from typing import Any
 
 from simcore.base.errors import DataError
 from simcore.base.units import PERCENT, format_seconds
-from simcore.strategy.programs import PROGRAMS
-from simcore.strategy.programs.records import StatedFact
+from simcore.strategy.programs import PROGRAMS, StatedFact
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass, replace
-from simcore.workload.archs.lm_kinds import ATTENDING, last_products
+from simcore.workload.archs.lm_layer import ATTENDING, last_products
 from simcore.workload.graph import (
     NEXT_TOKENS,
     TIE,

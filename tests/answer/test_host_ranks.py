@@ -7,8 +7,13 @@ import pytest
 
 from simcore.answer.predict import predict
 from simcore.calibrate.machine_record import Facts, Found, record_of
-from simcore.hardware.calibrations import Calibration
-from simcore.hardware.measured import Contention, Fitted, FittedTime, MeasuredDevice
+from simcore.hardware.calibrations import (
+    Calibration,
+    Contention,
+    Fitted,
+    FittedTime,
+    MeasuredDevice,
+)
 from simcore.hardware.profile import Profile, profile_of
 from simcore.request.resolved import Request
 from simcore.step.kernels import KINDS

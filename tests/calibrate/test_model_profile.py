@@ -34,8 +34,13 @@ from simcore.calibrate.op_timer import OpTimer, timed_ops, typical_steps
 from simcore.calibrate.real_step import built_step
 from simcore.cli.calibrate_model import render_model
 from simcore.cli.main import run
-from simcore.hardware.calibrations import Calibration
-from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, TimedKernel
+from simcore.hardware.calibrations import (
+    Calibration,
+    Fitted,
+    FittedTime,
+    MeasuredDevice,
+    TimedKernel,
+)
 from simcore.hardware.profile import profile_of
 from simcore.request.resolved import Request
 from simcore.strategy.optimizers import OPTIMIZERS

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.calibrations import Calibration, Knob, placed_knobs
+from simcore.hardware.calibrations import Calibration, Knob, MeasuredDevice, placed_knobs
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.paths import places
 from simcore.hardware.profile import load_profile, profile_of
 from simcore.hardware.spec import GPUS

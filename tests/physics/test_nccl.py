@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strategies import group
 
 from simcore.physics.collectives import (
+    ALGORITHMS,
     Allowed,
     Collective,
     Group,
@@ -19,7 +20,6 @@ from simcore.physics.collectives import (
     nccl,
     ways,
 )
-from simcore.physics.collectives.base import ALGORITHMS
 from simcore.physics.collectives.pairwise import exchange_s
 
 US = 1e-6

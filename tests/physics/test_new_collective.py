@@ -11,8 +11,7 @@ from simcore import api
 from simcore.answer.collective_choice import chosen_collectives
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
-from simcore.physics.collectives import ALGORITHMS, Algorithm, Collective, Group, Option
-from simcore.physics.collectives.base import option
+from simcore.physics.collectives import ALGORITHMS, Algorithm, Collective, Group, Option, option
 from simcore.report.catalog import listing
 from simcore.strategy.options import OPTIONS
 

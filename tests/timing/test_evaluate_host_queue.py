@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import points, rates, strategy, workload
 
-from simcore.step.parallel.base import FORWARD_PARTS
+from simcore.step.parallel import FORWARD_PARTS
 from simcore.timing.evaluate import Job, evaluate
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 

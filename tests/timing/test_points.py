@@ -7,8 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simcore.physics.collectives import Library
-from simcore.physics.collectives.base import PLAIN
+from simcore.physics.collectives import PLAIN, Library
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import block, points, rates, strategy, workload
 
-from simcore.hardware.measured import TimedUpdate
+from simcore.hardware.calibrations import TimedUpdate
 from simcore.physics.kernel import TrafficLimits
 from simcore.strategy.optimizers import Optimizer
 from simcore.strategy.programs.mechanisms import (

@@ -9,7 +9,7 @@ import pytest
 from strategies import kernel_rates, workload
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.measured import MeasuredDevice, TimedKernel
+from simcore.hardware.calibrations import MeasuredDevice, TimedKernel
 from simcore.hardware.spec import GPUS
 from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import KernelTable, kernel_table

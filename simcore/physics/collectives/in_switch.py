@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.arrays import TINY
-from simcore.physics.collectives import nccl
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Array,
@@ -14,6 +13,7 @@ from simcore.physics.collectives.base import (
     Flags,
     Group,
     Option,
+    nccl,
     option,
 )
 

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import numpy as np
 
 from simcore.base.units import GIGA, MICRO
-from simcore.physics.collectives.base import Array, Collective, Group
+from simcore.physics.collectives import Array, Collective, Group
 
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")

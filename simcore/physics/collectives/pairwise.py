@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Array,

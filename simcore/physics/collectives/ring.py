@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from simcore.physics.collectives import nccl
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Array,
     Collective,
     Group,
     Option,
+    nccl,
     option,
     options_by_protocol,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Collective,

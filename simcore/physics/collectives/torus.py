@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from simcore.hardware.torus import exchange_load, links_in_use, longest_way
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Array,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.physics.collectives import nccl
-from simcore.physics.collectives.base import (
+from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
     Collective,
     Group,
     Option,
+    nccl,
     option,
     options_by_protocol,
 )

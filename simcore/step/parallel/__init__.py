@@ -1,5 +1,292 @@
 """Data-parallel strategies, one file each: their communication and the state each rank holds."""
 
-from simcore.step.parallel.base import PARALLELISMS, PLACES, Holdings, ParallelStrategy
+from __future__ import annotations
 
-__all__ = ["PARALLELISMS", "PLACES", "Holdings", "ParallelStrategy"]
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import chain, groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
+from simcore.base.registry import Registry
+from simcore.step.program import (
+    FORWARD_PARTS,
+    HOST_STRETCHES,
+    Bucket,
+    ProgramBuilder,
+    Scope,
+    backward_stretches,
+)
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Block, Workload
+from simcore.workload.saved import NOTHING
+
+Array = NDArray[np.float64]
+
+#: Field of ``Holdings`` for each target of offload.
+PLACES = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Bytes of model state that one rank holds; arrays over the configuration axis [C].
+
+    ``buckets``: flat communication buffers; ``replicas``: gradients of replicas that only the
+    master of DataParallel holds; ``host``: in host memory; ``nvme``: on the node's drives. All
+    others are in device memory.
+    """
+
+    parameters: Array
+    gradients: Array
+    optimizer_state: Array
+    ema: Array
+    buckets: Array
+    replicas: Array
+    host: Array
+    nvme: Array
+
+    @classmethod
+    def of(cls, n_ranks: Array, **n_bytes: Any) -> Holdings:
+        """The named bytes for as many configurations as ``n_ranks`` has; others are zero."""
+        zero = np.zeros_like(n_ranks)
+        return cls(**{f.name: zero + n_bytes.get(f.name, 0.0) for f in fields(cls)})
+
+
+class Trained(Protocol):
+    """Numbers of trained parameters of a part of a model, with the names that ``Workload`` uses.
+
+    They are arrays [C] where configurations have different parts of the model.
+    """
+
+    @property
+    def trainable_numel(self) -> Array | float: ...
+
+    @property
+    def expert_numel(self) -> Array | float: ...
+
+    @property
+    def layers_numel(self) -> Array | float: ...
+
+    @property
+    def largest_block_numel(self) -> Array | float: ...
+
+    @property
+    def largest_param_numel(self) -> Array | float: ...
+
+
+class ParallelStrategy(Protocol):
+    """How a strategy shards the model, which tasks its step has, and what each rank holds."""
+
+    def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Add forward, backward, communication and update of one optimizer step to ``builder``.
+
+        ``builder.workload`` is an outline (``Workload.outline``): it has the order, parameters and
+        buffers of blocks, but no ops.
+        """
+
+    def holdings(
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+    ) -> Holdings:
+        """Bytes of model state on the rank that holds most.
+
+        ``workload``: the rank's part of the model; ``n_ranks`` [C]: data-parallel ranks;
+        ``expert_ranks``: ranks that hold different experts, so that only n_ranks / expert_ranks
+        replicas share the state of each expert.
+        """
+
+    def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
+        """The number of ranks over which the optimizer's work is divided [C]."""
+
+
+#: Every strategy with the file of this folder that registers it.
+PARALLELISMS: Registry[ParallelStrategy] = Registry(
+    "strategy",
+    {
+        name: f"simcore.step.parallel.{file}"
+        for name, file in {
+            "ddp": "ddp",
+            "dp": "dp",
+            "manual": "manual",
+            "zero1": "zero",
+            "zero2": "zero",
+            "zero3": "zero",
+        }.items()
+    },
+)
+
+
+def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
+    """Bytes of all trained parameters as a rank stores them for its computation.
+
+    With ``fp8_params`` the layers' parameters are ``fp8_copies`` copies of one byte each.
+    """
+    p = strategy.precision
+    whole = workload.trainable_numel * float(p.param_bytes)
+    if not strategy.fp8_params:
+        return whole
+    return whole - workload.layers_numel * (p.param_bytes - float(strategy.fp8_copies))
+
+
+def gathered_width(block: Block, strategy: Strategy) -> float:
+    """Bytes per parameter of a block when ranks gather the parameters that others have updated."""
+    in_fp8 = strategy.fp8_params and block.recomputable
+    return 1.0 if in_fp8 else float(strategy.precision.param_bytes)
+
+
+def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
+    """Add everything before the last micro-step's forward; returns the tasks that end it.
+
+    That is the input copy, frozen networks, autocast's weight copies, and all micro-steps but one.
+    """
+    return accumulation(builder, inputs(builder, strategy))
+
+
+def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
+    """Add input copy, frozen networks and autocast's weight copies; returns the last tasks."""
+    # Without loader workers the training process loads, and the host issues nothing meanwhile.
+    loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
+    if strategy.program.host.trainer_loop is not None:
+        # The trainer reads each loss before it continues, so the device has no work left then.
+        loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
+    ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
+    if strategy.offload.blocks:
+        builder.swapping = builder.misc(
+            "blocks to and from the host", "copy", "offload", "blocks_copy_s", ready
+        )
+    if builder.workload.frozen:
+        ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
+    if strategy.precision.cast_bytes:
+        ready = builder.misc("cast weights", "compute", "forward", "cast_weights_s", ready)
+    if builder.workload.exchanges:  # as if each were waited for
+        ready = builder.misc(
+            "collectives of the script", "compute", "communication", "exchanges_s", ready
+        )
+    return ready
+
+
+def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
+    """Add all micro-steps but one; returns the tasks that end them.
+
+    Where activations are offloaded, their copy to the host in the last micro-step is added too.
+    """
+    issued = builder.misc("issue earlier micro-steps", "host", "host", "accumulation_host_s")
+    done = builder.misc(
+        "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
+    )
+    if any(b.away != NOTHING for b in builder.workload.blocks):
+        builder.leaving = builder.misc(
+            "activations to host", "copy", "offload", "activations_copy_s", done
+        )
+    return done
+
+
+def forward(builder: ProgramBuilder, ready: Sequence[int]) -> list[int]:
+    """Add one forward of the whole model after the tasks ``ready``; returns its last tasks.
+
+    Host and device are two queues, and which of them the other waits for differs between blocks of
+    a model. So forward is a task for each run of equal blocks, within which it does not, or for
+    several such runs where there are more than FORWARD_PARTS.
+    """
+    runs = [list(run) for _, run in groupby(builder.workload.order)]
+    per_task = -(-len(runs) // FORWARD_PARTS)
+    for i in range(0, len(runs), per_task):
+        row = builder.forward_row(chain.from_iterable(runs[i : i + per_task]))
+        ready = builder.compute("forward", "forward", row, ready)
+    return list(ready)
+
+
+def backward(builder: ProgramBuilder) -> list[int]:
+    """Add one backward of the whole model after its forward; returns its tasks."""
+    shares = [(block, 1.0) for block in builder.workload.order]
+    return builder.compute("backward", "backward", builder.backward_row(shares))
+
+
+def split_experts(
+    strategy: Strategy, scope: Scope, n_bytes: float, expert_bytes: float
+) -> list[tuple[Scope, float]]:
+    """The parts of a message by the ranks that exchange them: pairs (scope, bytes).
+
+    Where experts are spread over ranks, only ranks that hold the same experts exchange the
+    ``expert_bytes`` among the ``n_bytes``.
+    """
+    if strategy.expert_ranks == 1 or strategy.shard_ranks or not expert_bytes:
+        return [(scope, n_bytes)]
+    parts: list[tuple[Scope, float]] = [
+        (scope, n_bytes - expert_bytes),
+        ("experts", expert_bytes),
+    ]
+    return [(ranks, size) for ranks, size in parts if size > 0]
+
+
+def backward_with_buckets(
+    builder: ProgramBuilder, buckets: Sequence[Bucket], *, overlap: bool
+) -> tuple[list[int], list[list[int]]]:
+    """Add backward as one task per bucket, each of which ends when its bucket is ready.
+
+    Returns the tasks that end backward, and for each bucket the tasks after which it can be
+    reduced: without ``overlap`` those that end backward. At most HOST_STRETCHES host tasks issue
+    the kernels.
+    """
+    parts = backward_stretches(builder.workload, buckets)
+    rows = [builder.backward_row(part) for part in parts]
+    per_host = -(-len(rows) // HOST_STRETCHES)
+    ready: list[list[int]] = []
+    last: list[int] = []
+    host = 0
+    for i, row in enumerate(rows):
+        if i % per_host == 0:
+            host = builder.host("backward", np.sum(rows[i : i + per_host], axis=0))
+        last = builder.compute(
+            "backward", "backward", row, [] if i else builder.leaving,
+            issued_by=host, overlapped=overlap and i > 0,
+        )  # fmt: skip
+        ready.append(last)
+    return last, ready[: len(buckets)] if overlap else [last] * len(buckets)
+
+
+def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> list[int]:
+    """Add gradient clipping, optimizer and EMA, as far as the strategy has them.
+
+    ``deps``: tasks that the update starts after. Returns the tasks that end it.
+    """
+    done = [*deps, *builder.swapping]
+    waits = done if strategy.waits_for_gradients else []
+    issued = builder.misc("issue update", "host", "host", "update_host_s", waits)
+    if builder.leaving:
+        done += builder.misc(
+            "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
+        )
+    of_program = strategy.program.optimizer_state
+    if of_program.update_copies_bytes or of_program.update_kernels_a_tensor:
+        done = builder.misc("copies in update", "compute", "optimizer", "update_passes_s", done)
+    if strategy.grad_clip:
+        done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)
+    if strategy.offload.optimizer != "none":
+        done = builder.misc("gradients to host", "copy", "offload", "offload_down_s", done)
+        done = builder.misc("host optimizer", "host cpu", "offload", "host_optimizer_s", done)
+        done = builder.misc("parameters to device", "copy", "offload", "offload_up_s", done)
+    else:
+        done = builder.misc("optimizer", "compute", "optimizer", "optimizer_s", done, bounds=issued)
+    if strategy.ema:
+        done = builder.misc("EMA", "compute", "ema", "ema_s", done, bounds=issued)
+    return done
+
+
+def outer_layers_stay(strategy: Strategy) -> bool:
+    """Whether ZeRO-3 gathers what lies outside the repeated layers once a micro-step."""
+    fsdp = strategy.program.fsdp
+    return fsdp.outer_layers_one_unit or fsdp.outer_layers_stay
+
+
+def blocks_ahead(workload: Workload, strategy: Strategy) -> int:
+    """Number of blocks ahead for which ZeRO-3 gathers parameters (``Fsdp.ahead_numel``)."""
+    wanted = strategy.program.fsdp.ahead_numel
+    layers = [b.numel for b in workload.instances() if b.recomputable]
+    if not (wanted and layers):
+        return strategy.prefetch_blocks
+    each = max(sum(layers) / len(layers), 1.0)
+    return max(strategy.prefetch_blocks, min(math.ceil(wanted / each), len(layers)))

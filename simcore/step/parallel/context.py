@@ -24,7 +24,7 @@ from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
-from simcore.workload.archs.lm_kinds import ATTENDING, RECURRENT
+from simcore.workload.archs.lm_layer import ATTENDING, RECURRENT
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource

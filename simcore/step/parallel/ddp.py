@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.units import FP32_BYTES
-from simcore.step.parallel.base import (
+from simcore.step.parallel import (
     PARALLELISMS,
     Array,
     Holdings,

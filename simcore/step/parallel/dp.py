@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcore.step.parallel.base import (
+from simcore.step.parallel import (
     PARALLELISMS,
     Array,
     Holdings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from simcore.step.parallel.base import (
+from simcore.step.parallel import (
     PARALLELISMS,
     Array,
     Holdings,

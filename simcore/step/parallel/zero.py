@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from simcore.physics.collectives import Collective
-from simcore.step.parallel.base import (
+from simcore.step.parallel import (
     PARALLELISMS,
     PLACES,
     Array,

@@ -83,7 +83,7 @@ DECLARED = (
     Option(
         name="nccl_proto", heading=_HEADING,
         kind=Text(check="simcore.request.inputs:nccl_protocols",
-                  names="simcore.physics.collectives:PROTOCOLS", metavar="LIST"),
+                  names="simcore.physics.collectives.nccl:PROTOCOLS", metavar="LIST"),
         help="Protocols that NCCL may use, in the format of NCCL_PROTO: LL, LL128, Simple.",
         more="Default: all that the release has.",
         resolved="strategy.nccl.protocols",

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simcore.base.record import dataclass
-from simcore.strategy.programs import Program, Runs
-from simcore.strategy.programs.program import SCALED_A_TENSOR
+from simcore.strategy.programs.program import SCALED_A_TENSOR, Program, Runs
 from simcore.workload.models import Scalar
 
 #: Settings that only mixtures of experts have.

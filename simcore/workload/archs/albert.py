@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, head_width
 from simcore.workload.archs.bert import classifier_head, embeddings, masked_lm_head
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import CORES, Tower, check_length, layer
 from simcore.workload.graph import Block, Workload
 

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, head_width
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.encoder_decoder import end_of_encoder
-from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import CORES, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved

@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, BIAS_ADDS, SCRIPTED, check_names, head_width
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.params import norm_params
-from simcore.workload.archs.parts import BIAS_ADDS, SCRIPTED, check_names, head_width
 from simcore.workload.archs.towers import CORES, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow as tf

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from simcore.base.record import dataclass, replace
 from simcore.workload import ops
-from simcore.workload.archs.parts import check_names
+from simcore.workload.archs import check_names
 from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
 

@@ -15,10 +15,9 @@ from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, nearest
 from simcore.base.part import KeyedError
 from simcore.workload import ops
-from simcore.workload.archs import network_file, networks
+from simcore.workload.archs import KERNELS, network_file, networks
 from simcore.workload.archs.body import adapters
 from simcore.workload.archs.formulas import FUNCTIONS, formula
-from simcore.workload.archs.parts import KERNELS
 from simcore.workload.archs.tape import Tape
 from simcore.workload.graph import Frozen, Kernel, KernelKind, Workload
 from simcore.workload.saved import Saved

@@ -12,10 +12,9 @@ from __future__ import annotations
 from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, head_width
 from simcore.workload.archs.bert import masked_lm_head
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, head_width
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload

@@ -42,11 +42,12 @@ from simcore.workload.archs import (
     ARCHS,
     FROZEN_ARCHS,
     FROZEN_LAYER_LISTS,
+    KERNELS,
     LAYER_LISTS,
+    check_names,
     network_file,
 )
 from simcore.workload.archs.formulas import Meaning, formula
-from simcore.workload.archs.parts import KERNELS, check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Affine, Frozen, Kernel, Op
 from simcore.workload.saved import Saved

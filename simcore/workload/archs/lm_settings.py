@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from simcore.base.record import dataclass, replace
-from simcore.workload.archs.parts import head_width
+from simcore.workload.archs import head_width
 
 #: Allowed values of ``residual`` and of ``positions``.
 NORMS = (

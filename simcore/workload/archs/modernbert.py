@@ -12,11 +12,10 @@ from functools import partial
 from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, head_width
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.lm_mlp import MlpShape, dense
-from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simcore.base.record import replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, settings_by_part
 from simcore.workload.archs.body import (
     Body,
     adapters,
@@ -21,17 +21,18 @@ from simcore.workload.archs.body import (
     frozen_weight_flop,
 )
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
-from simcore.workload.archs.lm_kinds import (
+from simcore.workload.archs.lm_layer import (
     FED,
     INDEXED,
     MIXERS,
     RECURRENT,
     Kind,
+    Model,
     kind_of,
+    layer,
     name_of,
     pattern_of,
 )
-from simcore.workload.archs.lm_layer import Model, layer
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape
 from simcore.workload.archs.lm_settings import (
     EXPERT_TOKENS,
@@ -47,7 +48,6 @@ from simcore.workload.archs.lm_settings import (
     RankShare,
     Sizes,
 )
-from simcore.workload.archs.parts import check_names, settings_by_part
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 

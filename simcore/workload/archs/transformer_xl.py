@@ -17,9 +17,8 @@ from __future__ import annotations
 from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, BIAS_ADDS, UNITS, check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.archs.parts import BIAS_ADDS, UNITS, check_names
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow as tf
 from simcore.workload.saved import Saved

@@ -13,13 +13,12 @@ from dataclasses import replace
 from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, check_names, settings_by_part
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mixers import MixerShape, mamba
 from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.archs.lm_settings import Attention
-from simcore.workload.archs.parts import check_names, settings_by_part
 from simcore.workload.graph import TIE, Block, Workload
 from simcore.workload.saved import Saved
 

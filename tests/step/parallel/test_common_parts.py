@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from strategies import block, strategy, workload
 
-from simcore.step.parallel.base import FORWARD_PARTS, split_experts
+from simcore.step.parallel import FORWARD_PARTS, split_experts
 from simcore.step.parallel.layer_ranks import LayerRanks
 from simcore.timing.evaluate import program_of
 

@@ -18,7 +18,7 @@ from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import values_of
-from simcore.workload.archs.lm_kinds import RECURRENT
+from simcore.workload.archs.lm_layer import RECURRENT
 from simcore.workload.resolve import resolve_model
 
 BASE: dict[str, Any] = {

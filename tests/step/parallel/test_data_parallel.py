@@ -17,9 +17,8 @@ from simcore.step.together import together
 from simcore.strategy.communication import Overlap
 from simcore.strategy.programs import program_named
 from simcore.timing.compute import compute_times
-from simcore.timing.evaluate import Job, evaluate, program_of
+from simcore.timing.evaluate import Job, evaluate, price, program_of
 from simcore.timing.points import COLLECTIVE_BASE_S
-from simcore.timing.price import price
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from simcore.strategy.programs import PLAIN, Program, Runs
+from simcore.strategy.programs.program import PLAIN, Program, Runs
 
 #: Mechanisms that are not off, zero or absent where nothing is said, each with its reason.
 SAID_BY_DEFAULT: dict[str, Any] = {

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from simcore.answer.request import make_request
-from simcore.strategy.programs import usual_of_language_models
-from simcore.strategy.programs.records import USUAL
+from simcore.strategy.programs import USUAL, usual_of_language_models
 from simcore.workload.models import MODELS
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from simcore.workload.archs import ARCHS, lm_settings, load
-from simcore.workload.archs.parts import settings_by_part
+from simcore.workload.archs import ARCHS, lm_settings, load, settings_by_part
 from simcore.workload.graph import Block, Workload
 from simcore.workload.models import MODELS, setting_defaults, setting_kinds
 

@@ -16,9 +16,8 @@ from simcore.request.resolved import Loading
 from simcore.step.kernels import KINDS
 from simcore.strategy.communication import Overlap
 from simcore.strategy.optimizers import StepImpl
-from simcore.timing.evaluate import CHUNK, Job, evaluate, evaluate_parts
+from simcore.timing.evaluate import CHUNK, Job, _spread, evaluate, evaluate_parts
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
-from simcore.timing.price import _spread
 from simcore.timing.rates import class_rates
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear

@@ -9,15 +9,17 @@ import pytest
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.machine_record import Facts, record_of, write_record
 from simcore.calibrate.yaml_text import profile_data, write_profile
-from simcore.hardware.calibrations import Calibration, Knob, calibration_named
-from simcore.hardware.measured import (
+from simcore.hardware.calibrations import (
+    Calibration,
     Contention,
     Fitted,
     FittedBytes,
     FittedTime,
+    Knob,
     MeasuredDevice,
     MeasuredLink,
     Overlap,
+    calibration_named,
 )
 from simcore.hardware.profile import Profile, profile_of
 from simcore.hardware.spec import GPUS, NODES
