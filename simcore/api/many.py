@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from simcore.answer import result as engine
 from simcore.answer import scaling as engine_scaling
-from simcore.api.results import Result
+from simcore.api.result import Result
 from simcore.base.errors import UsageError
 from simcore.base.record import dataclass
 from simcore.hardware.prices import price_book

@@ -83,12 +83,12 @@ def test_writing_leaves_the_figure_as_it_was(answer: api.Prediction) -> None:
 
 
 def test_kinds_have_a_file_and_a_result_that_draws_them() -> None:
-    from simcore.api import many, results
+    from simcore.api import many, result, results
 
     shown = {
         kind
         for cls in (*vars(results).values(), *vars(many).values())
-        if isinstance(cls, type) and issubclass(cls, results.Result)
+        if isinstance(cls, type) and issubclass(cls, result.Result)
         for kind in cls.plots
     }
     assert shown | {"measured", "errors", "calibration", "fabric"} == set(KINDS)
