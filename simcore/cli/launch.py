@@ -81,6 +81,9 @@ def _model_called(read: Launch) -> tuple[str, str] | None:
                 name = re.sub(r"(?<=\d)_(?=\d)", ".", text, count=1)
                 if re.search(r"[a-zA-Z]\w*\W*\d", name) and MODELS.path(name) is not None:
                     return name, f"the name of {file}"
+    for file in read.absent_files:  # of a vision library
+        if re.search(r"\d", stem := PurePath(file).stem) and (name := _known(stem)):
+            return name, f"the name of {file}"
     return None
 
 

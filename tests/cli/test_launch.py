@@ -220,6 +220,16 @@ def test_a_program_s_own_file_that_is_not_at_hand_is_named_after_its_model(
     assert "is not at hand" in ran.err
 
 
+def test_a_file_of_an_unknown_script_may_be_named_after_a_model_of_a_vision_library(
+    simcore: Callable,
+) -> None:
+    pytest.importorskip("timm")
+    line = "python main.py --cfg configs/swin_tiny_patch4_window7_224.yaml --batch-size 8"
+    ran = simcore("predict", "--gpus", "A100", "--launch", line)
+    assert ran.code == 0 and "WARNING: model timm:swin_tiny_patch4_window7_224, by" in ran.err
+    assert "--batch-size (as --micro-batch 8) of main.py" in ran.err
+
+
 def test_a_file_of_any_name_names_no_model(simcore: Callable) -> None:
     ran = simcore("predict", "--gpus", "1x8xH100", "--launch", "composer train/train.py my.yaml")
     assert ran.code == 2 and "--model is missing" in ran.err

@@ -156,6 +156,10 @@ class LineRecord(DialectRecord):
         stated = (name for names in self.table() for name in names)
         return frozenset((*self.without_effect()[0], *stated))
 
+    def beside(self, other: LineRecord) -> LineRecord:
+        """The record with those keys of another that it does not have; not what that inherits."""
+        return _joined(self, other)
+
     def complete(self) -> LineRecord:
         """The record with all that it inherits; its own keys replace inherited ones."""
         return _complete(self) if self.inherits else self

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
-from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
@@ -40,6 +39,10 @@ _MODEL_FLAGS = (
     "model-name-or-id", "pretrained-model", "pretrained", "hf-model", "backbone", "network", "net",
     "llm", "model-type",
 )  # fmt: skip
+#: Keys that say what their section is, or whether it is on.
+_OF_SECTION = ("name", "type", "enabled")
+#: Sections of files whose keys are not those of a training step.
+_EVALUATION = re.compile(r"eval|valid|test|infer|sampl", re.IGNORECASE)
 #: A key of yacs and LazyConfig: SOLVER.BASE_LR.
 _PAIR = re.compile(r"^[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+$")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
@@ -159,8 +162,12 @@ class LineDialect(TableDialect):
 
     @cached_property
     def record(self) -> LineRecord:
-        """What each argument means, inherited ones too."""
-        return LINES[self.name].complete()
+        """What each argument means, inherited ones too.
+
+        Where the line may not be of this program, also names that scripts of any kind share.
+        """
+        found = LINES[self.name].complete()
+        return found if self.certain else found.beside(LINES[ANY_SCRIPT])
 
     def claims(self, source: Source) -> bool:
         """Whether it is a file of this program's arguments: its form, and one of its marks."""
@@ -254,9 +261,11 @@ class LineDialect(TableDialect):
     def _with_file(self, reading: Reading, file: NamedFile, found: Arguments) -> Arguments:
         given = dict(found.given)
         flags = [n for n in map(fold_key, file.flags.split()) if n in given]
+        if not self.certain:  # which may call anything so
+            flags = [n for n in flags if str(given[n]).endswith(tuple(FILES))]
         names = [str(given.pop(flag)) for flag in flags]
         loose = tuple(word for word in found.loose if word != "@")  # sft @ file.toml
-        if file.first and not names and loose:
+        if file.first and not names and loose and (self.certain or loose[0].endswith(tuple(FILES))):
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
         for name in names:
@@ -285,6 +294,7 @@ class LineDialect(TableDialect):
         for first in _of_family(self.name, FIRST):
             first(reading, table)
         if not self.certain:
+            _lift(table, {*record.names()})
             reading.more["model_hints"] = _model_hints(table.given)
         foreign = {k for k, v in table.given.items() if not (self.certain or self._takes(k, v))}
         for key in foreign:
@@ -295,8 +305,8 @@ class LineDialect(TableDialect):
         self.state(reading, table)
         for last in _of_family(self.name, LAST):
             last(reading, table)
-        if self.name == ANY_SCRIPT:
-            _tell_names(reading, table, script)
+        if not self.certain:
+            _tell_names(reading, table, script, self.name)
         for note in record.notes:
             reading.approximate(script, note)
         reading.more["fills"] = not record.program
@@ -305,7 +315,8 @@ class LineDialect(TableDialect):
         odd = table.left(reading, plain, sections)
         told = [k for k in found.spelt if k in foreign or k in odd]
         if told:
-            listed = ", ".join(_hinted(found.spelt[k], k, known) for k in told)
+            words = {name for name in known if len(name) > 1}
+            listed = ", ".join(_hinted(found.spelt[k], k, words) for k in told)
             reading.not_understood(f"{listed} of {script}")
         return reading.finish()
 
@@ -331,16 +342,37 @@ class LineDialect(TableDialect):
 
 
 def _model_hints(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What an unknown script may call its model: values of flags, names of configuration files."""
-    named = [v for key in _MODEL_FLAGS if isinstance(v := given.get(key), str)]
-    texts = [v for v in given.values() if isinstance(v, str) and v.endswith((*FILES, *PYTHON))]
-    return (*named, *(PurePath(v).stem for v in texts if re.search(r"\d", PurePath(v).stem)))
+    """What the flags of an unknown script may call its model."""
+    return tuple(v for key in _MODEL_FLAGS if isinstance(v := given.get(key), str))
 
 
-def _tell_names(reading: Reading, table: Table, script: str) -> None:
-    """Tell which options are read by names that many scripts share, and their values."""
-    own = {name for names in LINES[ANY_SCRIPT].table() for name in names}
-    shown = {table.shown(name) for name in own if name in table.given}
+def _lift(table: Table, known: Collection[str]) -> None:
+    """Read keys of sections of an unknown file by their last names: training.batch_size.
+
+    What a section is, and whether it is on, stands for the section: optimizer.name, ema.enabled.
+    Sections of evaluation keep their keys.
+    """
+    for key, value in list(table.given.items()):
+        sections, _, last = key.rpartition(".")
+        name = sections.rpartition(".")[2] if last in _OF_SECTION else last
+        if not sections or key in known or _EVALUATION.search(sections):
+            continue
+        if name in known or name in _MODEL_FLAGS:
+            if name not in table.given:  # else the line states it
+                table.put(name, value, table.shown(key))
+            table.take(key)
+            del table.given[key]
+
+
+def _tell_names(reading: Reading, table: Table, script: str, program: str) -> None:
+    """Tell which options are read by names that many scripts share, and their values.
+
+    Names of the ``program`` that the line looks like need no telling.
+    """
+    shared = set(LINES[ANY_SCRIPT].names())
+    if program != ANY_SCRIPT:
+        shared -= LINES[program].complete().names()
+    shown = {table.shown(name) for name in shared if name in table.given}
     read = [
         f"{reading.key_of(option)} (as --{option.replace('_', '-')} {value})"
         for option, value in reading.facts.items()

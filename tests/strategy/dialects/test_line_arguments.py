@@ -158,7 +158,7 @@ def test_shared_names_of_an_unknown_script_are_read_and_told() -> None:
     """Common names are followed in one sentence; values that they cannot have are not."""
     line = (
         "torchrun --nproc_per_node=8 my_own.py --batch-size 64 --amp --opt lamb --accum-iter 2 "
-        "--cfg x/resnet50.yaml --seq_len long --optimizer soap"
+        "--arch resnet50 --seq_len long --optimizer soap"
     )
     found = read_launch(line)
     assert (found.micro_batch, found.precision, found.grad_accum) == (64, "amp-fp16", 2)
@@ -169,6 +169,35 @@ def test_shared_names_of_an_unknown_script_are_read_and_told() -> None:
     (odd,) = found.unknown
     assert "--seq_len" in odd and "--optimizer" in odd and "--batch-size" not in odd
     assert found.model_hints == ("resnet50",)
+
+
+def test_shared_names_count_beside_those_of_a_program_that_a_line_looks_like() -> None:
+    """alpaca-lora's finetune.py: a micro-batch, and the batch of an update beside it."""
+    line = (
+        "python finetune.py --base_model x/llama-7b --batch_size 128 --micro_batch_size 4 "
+        "--cutoff_len 512 --lora_r 8"
+    )
+    found = read_launch(line)
+    assert (found.micro_batch, found.global_batch, found.seq_len) == (4, 128, 512)
+    assert found.lora_rank == 8 and not found.unknown
+    (told,) = found.approximated
+    assert "--micro_batch_size" in told and "--cutoff_len" not in told
+
+
+@pytest.mark.parametrize("line", ["train.py --config own.yaml", "train.py own.yaml"])
+def test_the_file_of_an_unknown_script_is_read_by_its_last_names(tmp_path: Path, line: str) -> None:
+    """Sections do not matter, but those of evaluation; the line overrides the file."""
+    (tmp_path / "own.yaml").write_text(
+        "model: {name: gpt2}\ntraining: {batch_size: 8, seq_len: 256}\neval: {batch_size: 99}\n"
+        "optimizer: {type: lion}\nema: {enabled: true}\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(f"torchrun --nproc_per_node=2 {line} --seq-len 512\n")
+    found = read_launch(str(script))
+    assert (found.micro_batch, found.seq_len, found.optimizer, found.ema) == (8, 512, "lion", True)
+    assert found.model_hints == ("gpt2",) and found.nproc_per_node == 2
+    (odd,) = found.unknown
+    assert "eval.batch_size" in odd and "training" not in odd
 
 
 def test_a_script_with_one_flag_of_megatron_is_not_megatron() -> None:
