@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,42 +61,80 @@ EQUIVALENT_ARGUMENTS = {
         "core/ReplaceTrueWithFalse",
         "strict=",
     ): "zip is given equal lengths: nothing is left to refuse",
+    ("core/ReplaceFalseWithTrue", "repr="): "what a record prints of itself computes nothing",
 }
-#: Single mutants that compute the same: (file, operator, occurrence), each with its reason.
-EQUIVALENT: dict[tuple[str, str, int], str] = {
-    ("simcore/step/schedules/interleaved.py", "core/ReplaceComparisonOperator_Lt_LtE", 1):
+#: Single mutants that compute the same, each with its reason: (file below ``simcore/``, operator,
+#: the line's beginning or a part of it, which of the operator's places on such lines, from 0). The
+#: operator on numbers has two places for each number: one more, and one less.
+EQUIVALENT: dict[tuple[str, str, str, int], str] = {
+    ("step/schedules/interleaved.py", "ReplaceComparisonOperator_Lt_LtE", "if longest % vpp", 0):
         "chunks that are none shorter share as equal ones do: 1",
+    ("step/schedules/dualpipe.py", "NumberReplacer", "(near + 1) // 2 and near % 2 == 1", 0):
+        "halves of an odd number and one, and of an odd number and two, are equal",
     **dict.fromkeys(
-        ((f"simcore/step/parallel/{file}.py", "core/NumberReplacer", n)
+        ((f"step/parallel/{file}.py", "NumberReplacer", "expert_ranks: float = 1.0", n)
          for file in ("ddp", "dp", "manual") for n in (0, 1)),
         "where nothing is divided, the default of expert ranks is not read",
     ),
-    ("simcore/memory/parts.py", "core/NumberReplacer", 19):
-        "all rows of an array are equally long",
-    ("simcore/memory/over_time.py", "core/AddNot", 3):
-        "what fits without a limit is the same with it: the short cut saves time alone",
-    ("simcore/step/program.py", "core/NumberReplacer", 30):
+    ("step/transients.py", "NumberReplacer", "before = 0.0", 1):
+        "what is read of less than nothing counts as nothing",
+    ("step/program.py", "NumberReplacer", "last = int(np.flatnonzero(overlapped)[-1])", 2):
         "no dependence is below -1, nor below -2",
-    ("simcore/physics/expert_layer.py", "core/NumberReplacer", 40):
-        "numpy computes the length of any axis that is negative",
-    ("simcore/physics/expert_layer.py", "core/NumberReplacer", 48):
-        "numpy computes the length of any axis that is negative",
-    ("simcore/strategy/dialects/torchrun.py", "core/NumberReplacer", 26):
-        "a longer slice of what follows is empty where the shorter one is",
-    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 2):
-        "a search finds the same from any start",
-    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 4):
-        "a search finds the same from any start",
-    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 6):
-        "a search finds the same with any steps",
-    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Sub_Add", 5):
-        "a search finds the same with any steps",
-    ("simcore/strategy/cuts.py", "core/NumberReplacer", 35):
-        "a list repeated less than once is empty, as it is repeated not at all",
-    ("simcore/strategy/balanced_cut.py", "core/NumberReplacer", 78):
-        "stages that begin before all earlier ones end cost infinitely much",
-    ("simcore/timing/collectives.py", "core/NumberReplacer", 33):
+    **dict.fromkeys(
+        ((file, "NumberReplacer", line, 1) for file, line in (
+            ("step/parallel/context.py", "return {self.way.sent: collective_time_s("),
+            ("step/parallel/expert.py", "return {\"all_to_all\": exchange_s(rows"),
+            ("step/parallel/expert.py", "seconds = exchange_s(n_bytes"),
+            ("step/parallel/layer_ranks.py", "op: collective_time_s(op"),
+            ("timing/collectives.py", "total = total + times * collective_time_s("),
+        )),
         "a message of one size has one row, which is the first and the last",
+    ),
+    ("memory/parts.py", "NumberReplacer", "if len(self.storage_bytes[0]) == 1:", 1):
+        "all rows of an array are equally long",
+    ("memory/over_time.py", "AddNot", "if memory.needed[0] <= limit and", 0):
+        "what fits without a limit is the same with it: the short cut saves time alone",
+    ("physics/slowest.py", "ReplaceComparisonOperator_LtE_Lt", "if n <= 1:", 0):
+        "the formula gives 0 for one, too",
+    ("physics/slowest.py", "NumberReplacer", "if n <= 1:", 1): "the formula gives 0 for one, too",
+    ("physics/expert_layer.py", "NumberReplacer", "_DRAWS, ranks, -1)", 0):
+        "numpy computes the length of any axis that is negative",
+    ("physics/expert_layer.py", "NumberReplacer", "flat = loads.reshape(len(loads), -1)", 0):
+        "numpy computes the length of any axis that is negative",
+    ("physics/expert_layer.py", "ReplaceUnaryOperator_Delete_USub", "order = np.argsort(-flat", 0):
+        "turns taken from the other end mirror all places on the circle of tokens",
+    ("physics/fabric_shares.py", "NumberReplacer", "np.full(2 * n_ports, port)", 0):
+        "limits of links that nothing uses",
+    **dict.fromkeys(
+        (("physics/fabric_shares.py", "NumberReplacer", "by_fit.round(9)", n) for n in (0, 1)),
+        "any rounding between that of floats and the least difference of shares gives the same",
+    ),
+    ("physics/collectives/base.py", "ReplaceComparisonOperator_Gt_GtE",
+     "library.nvls_bw_bytes_per_s > 0", 0): "switches that do not reduce have no options",
+    ("physics/collectives/base.py", "NumberReplacer", "library.nvls_bw_bytes_per_s > 0", 1):
+        "switches that do not reduce have no options",
+    ("physics/collectives/pairwise.py", "ReplaceComparisonOperator_Gt_GtE",
+     "if lib.oversubscription > 1.0:", 0): "uplinks as fast as all nodes limit nothing",
+    ("physics/collectives/pairwise.py", "NumberReplacer", "if lib.oversubscription > 1.0:", 1):
+        "uplinks faster than all nodes limit nothing",
+    **dict.fromkeys(
+        (("physics/kernel.py", "NumberReplacer", "row_bytes: FloatLike = 0.0", n) for n in (0, 1)),
+        "of rows that are not read again the size does not count",
+    ),
+    ("strategy/dialects/torchrun.py", "NumberReplacer", "if after[:1] == (\"-m\",)", 4):
+        "a longer slice of what follows is empty where the shorter one is",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(within", 0):
+        "a search finds the same from any start",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(partial(fits", 0):
+        "a search finds the same from any start",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "low, at = at, min(", 0):
+        "a search finds the same with any steps",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Sub_Add", "high, at = at - 1, max(", 1):
+        "a search finds the same with any steps",
+    ("strategy/balanced_cut.py", "NumberReplacer", "for a in range(b - mine, before - 1, -1):", 0):
+        "stages that begin before all earlier ones end cost infinitely much",
+    ("strategy/cuts.py", "NumberReplacer", "sizes += [left // max(open_stages, 1)]", 3):
+        "a list repeated less than once is empty, as it is repeated not at all",
 }  # fmt: skip
 #: z of a two-sided 95 % interval.
 _Z95 = 1.959964
@@ -122,20 +161,28 @@ class Judged:
 
 
 def mutants_of(file: Path) -> Iterator[Mutant]:
-    """All mutants of a module."""
+    """All mutants of a module. Raises ValueError where ``EQUIVALENT`` names what is gone."""
     text = file.read_text(encoding="utf-8")
     nodes, lines = list(ast_nodes(get_ast(text))), text.splitlines()
     name = file.relative_to(ROOT).as_posix()
+    equal = {key[1:] for key in EQUIVALENT if name == f"simcore/{key[0]}"}
     for operator_name in OPERATORS:
-        operator = get_operator(operator_name)()
+        operator, short = get_operator(operator_name)(), operator_name.removeprefix("core/")
         places = [place for node in nodes for place in operator.mutation_positions(node)]
         arguments = tuple(word for of, word in EQUIVALENT_ARGUMENTS if of == operator_name)
+        passed: Counter[str] = Counter()
         for occurrence, ((row, column), _) in enumerate(places):
             line = lines[row - 1]
             same = line.lstrip().startswith(tuple(EQUIVALENT_LINES))
             same = same or line[:column].endswith(arguments)
-            if not same and (name, operator_name, occurrence) not in EQUIVALENT:
+            for part in {part for of, part, _ in equal if of == short and part in line}:
+                key = short, part, passed[part]
+                passed[part] += 1
+                same = same or key in equal
+            if not same:
                 yield Mutant(name, operator_name, occurrence)
+        if gone := [k for k in equal if k[0] == short and passed[k[1]] <= k[2]]:
+            raise ValueError(f"{name}: EQUIVALENT names what is not there: {gone}")
 
 
 def tests_of(file: str) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations, product
+from math import gcd, inf
 from typing import get_args
 
 import numpy as np
@@ -258,5 +260,31 @@ def test_copies_of_a_token_meet_in_random_places() -> None:
     assert once_each_frac(two, 2.0, groups=4, chosen=1) == pytest.approx(0.5)
     some = once_each_frac(two, 2.0, groups=4, chosen=2)
     assert some == pytest.approx((2 * 1.0 + 4 * 1.5) / 6 / 2)
+
+
+@pytest.mark.parametrize(
+    ("places", "groups_", "chosen", "copies"),
+    [(2, 3, 1, 2), (2, 3, 2, 2), (2, 3, 2, 3), (3, 4, 2, 2), (3, 5, 4, 2), (4, 2, 1, 3),
+     (1, 3, 1, 2), (3, 3, 2, 2), (2, 3, 3, 2)],
+)  # fmt: skip
+def test_copies_within_chosen_groups_by_enumeration(
+    places: int, groups_: int, chosen: int, copies: int
+) -> None:
+    """Experts in order over places and groups: all choices of groups and of experts in them."""
+    each = places * groups_ // gcd(places, groups_) // groups_  # experts of a group
+    expert_places = [e * places // (groups_ * each) for e in range(groups_ * each)]
+    distinct = [
+        len({expert_places[e] for e in picked})
+        for taken in combinations(range(groups_), chosen)
+        for picked in product([g * each + i for g in taken for i in range(each)], repeat=copies)
+    ]
+    found = once_each_frac(np.array([float(places)]), float(copies), groups_, chosen)
+    assert found == pytest.approx(sum(distinct) / len(distinct) / copies)
+
+
+def test_ranks_that_no_algorithm_serves_wait_for_ever_and_one_alone_for_nothing() -> None:
+    """Trees run no all-gather."""
+    on = group(np.array([1.0, 8.0]))
+    assert ALGORITHMS["Tree"].time_s("all_gather", np.array([[GB]]), on).tolist() == [[0.0, inf]]
     four = once_each_frac(np.array([4.0]), 2.0, groups=2, chosen=1)  # the group has two places
     assert four == pytest.approx(1.5 / 2)

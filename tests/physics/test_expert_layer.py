@@ -117,3 +117,26 @@ def test_uneven_routing_keeps_the_choices_and_fills_the_fullest_rank(ranks: int)
         assert drawn.sum(axis=1) == pytest.approx(tokens * top_k)
     else:
         assert (drawn.sum(axis=1) > even.sum()).all()
+
+
+@pytest.mark.parametrize("exponent", [0.6, 1.2, 2.0])
+def test_drawn_loads_follow_the_power_law(exponent: float) -> None:
+    """Density x^-e between 1 and b: x(u) = ((b^(1-e) - 1) u + 1)^(1/(1-e)), for any unit of x."""
+    tokens, one = 10**6, 1.0 - exponent
+    loads = np.sort(rank_loads(tokens, 1024, 1, 1, exponent)[:, 0], axis=1)
+    low, middle, high = (loads[:, int(1024 * u)] for u in (0.25, 0.5, 0.75))
+
+    def quantile(u: float) -> float:
+        return float((((0.8 * tokens) ** one - 1.0) * u + 1.0) ** (1.0 / one))
+
+    for upper, lower, u, v in ((middle, low, 0.5, 0.25), (high, middle, 0.75, 0.5)):
+        found = np.median(upper / lower)
+        assert found == pytest.approx(quantile(u) / quantile(v), rel=0.05)
+
+
+def test_what_exceeds_all_tokens_goes_to_the_experts_that_have_room() -> None:
+    """Six of eight experts a token: the fullest have all tokens, the others share the rest."""
+    loads = rank_loads(512, 8, 6, 1, 1.2)[:, 0]
+    assert loads.max(axis=1) == pytest.approx(512.0)
+    assert loads.sum(axis=1) == pytest.approx(6 * 512.0)
+    assert (loads > 0.0).all()

@@ -92,6 +92,21 @@ def test_9_own_links_of_unequal_rates() -> None:
     assert got(text, 3, "ring", 3).share == pytest.approx(0.75)
 
 
+def test_9b_the_limit_is_the_full_link_on_which_no_flow_has_more() -> None:
+    """0 to 2 gets the 25 GB/s of node 2, 1 to 3 what that leaves of the 100 between the switches.
+
+    Both links are full; that of the switches does not limit the slower flow.
+    """
+    text = (
+        "kind: links\nnodes: n[0-3]\nlinks:\n"
+        "  - {between: 'n[0-1]', to: a, rate: 1600 Gbit/s}\n"
+        "  - {between: a, to: b, rate: 800 Gbit/s}\n"
+        "  - {between: n2, to: b, rate: 200 Gbit/s}\n"
+        "  - {between: n3, to: b, rate: 1600 Gbit/s}\n"
+    )
+    assert got(text, 4, "ring", 2, 2) == Bottleneck(pytest.approx(0.25), "b to n2")
+
+
 def test_10_two_jobs_share_a_spine() -> None:
     """A ring of every second node beside an all-to-all of the others, on leaves of four at 4:1.
 

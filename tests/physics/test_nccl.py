@@ -166,6 +166,56 @@ def test_what_is_named_is_taken_and_what_cannot_be_is_not() -> None:
     assert {w[0] for w in ways("all_gather", 1e9, rings)} == {"Ring"}
 
 
+def test_restrictions_of_one_collective_are_not_those_of_its_reverse() -> None:
+    """16 nodes of one rank: an all-gather by PAT alone leaves a reduce-scatter all its ways."""
+    on = h100(16, 16, allowed=Allowed(algorithms_of=(("all_gather", ("PAT",)),)))
+    assert {w[0] for w in ways("all_gather", 1e6, on)} == {"PAT"}
+    assert {w[0] for w in ways("reduce_scatter", 1e6, on)} == {"PAT", "Ring"}
+
+
+def test_direct_collnet_by_hand() -> None:
+    """Two nodes of eight: 2 (3.7 + 7 x 0.4) + 31 us; since Hopper 0.85 of the bus, of up to 8."""
+
+    def per_byte(generation: int, name: str = "CollNetDirect") -> float:
+        on = h100(16, 2, sharp=True, generation=generation)
+        one, two = (way(on, "all_reduce", b, name, "Simple") for b in (1e9, 2e9))
+        return (two - one) / 1e9
+
+    on = h100(16, 2, sharp=True)
+    assert way(on, "all_reduce", 0.0, "CollNetDirect", "Simple") == pytest.approx(44.0 * US)
+    assert per_byte(2) == per_byte(3) == pytest.approx(2 / (0.85 * 300e9))
+    assert per_byte(1) == pytest.approx(2 / 300e9) == per_byte(2, "CollNetChain")
+    one_a_node = h100(4, 4, sharp=True)
+    for name, base in (("CollNetDirect", 31.0), ("CollNetChain", 30.0)):
+        found = way(one_a_node, "all_reduce", 0.0, name, "Simple")
+        assert found == pytest.approx(base * US)
+    two_a_node = h100(8, 4, sharp=True)
+    assert way(two_a_node, "all_reduce", 0.0, "CollNetDirect", "Simple") == pytest.approx(39.2 * US)
+
+    def direct(**more: object) -> bool:
+        found = ways("all_reduce", 1e6, h100(**{"nodes": 2, "sharp": True, **more}))  # type: ignore[arg-type]
+        return any(w[0] == "CollNetDirect" for w in found)
+
+    assert direct(ranks=16) and not direct(ranks=18) and not direct(ranks=16, nvlink=False)
+    assert not direct(ranks=8, nodes=1)
+    assert not {"CollNetDirect", "CollNetChain"} & {w[0] for w in ways("all_gather", 1e6, on)}
+
+
+@pytest.mark.parametrize(("generation", "least"), [(2, 5), (3, 6)])
+def test_a_switch_reduces_from_so_many_ranks_on(generation: int, least: int) -> None:
+    """And up to eight heads: a rack of 16 ranks loses an eighth as a node of eight does."""
+    for ranks in (least - 1, least):
+        on = h100(ranks, generation=generation)
+        found = any(w[0] == "NVLS" for w in ways("all_reduce", 1e6, on))
+        assert found == (ranks == least)
+    assert not any("NVLS" in w[0] for w in ways("all_reduce", 1e6, h100(8, generation=1)))
+    on = h100(16, generation=generation)
+    one, two = (way(on, "all_reduce", b, "NVLS", "Simple") for b in (1e9, 2e9))
+    assert two - one == pytest.approx(2 * 15 / 16 * 1e9 / (500e9 * 7 / 8))
+    gathered = [way(on, "all_gather", b, "NVLS", "Simple") for b in (1e9, 2e9)]
+    assert gathered[1] - gathered[0] == pytest.approx(1e9 / (500e9 * 7 / 8 * 15 / 16 / 2))
+
+
 def test_choice_moves_from_low_latency_to_full_rate_as_nccl_logs_it() -> None:
     """One node of H100 (H200's log in ml-engineering): LL up to 1 MiB, NVLS from 2 MiB on."""
     sizes = [2.0**k for k in range(10, 34)]
@@ -265,6 +315,17 @@ def test_rails_hand_over_inside_the_node_or_cross_the_spine() -> None:
     slow = group(64.0, 8.0, intra_bw=1e9, inter_bw=1e15, rails=True, **H100)
     found = float(exchange_s(np.array([[1e9]]), slow)[0, 0])
     assert found == pytest.approx(7 / 64 + 56 / 64 * 7 / 8)
+
+
+def test_shares_of_traffic_across_and_inside_a_node() -> None:
+    """Two nodes of 8: half the traffic between nodes takes half the time, while nodes limit it."""
+    size, on = np.array([[1e9]]), h100(16, 2)
+    whole, half, none = (float(exchange_s(size, on, f)[0, 0]) for f in (1.0, 0.5, 0.0))
+    assert whole == pytest.approx(8 / 16 * 1e9 * 8 / 300e9)
+    assert half == pytest.approx(whole / 2)
+    assert none == pytest.approx(7 / 16 * 1e9 / 400e9)
+    inside = float(exchange_s(size, on, 0.0, 0.25)[0, 0])
+    assert inside == pytest.approx(none / 4)
 
 
 def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:

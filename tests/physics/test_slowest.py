@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simcore.api import explain, predict
-from simcore.physics.slowest import expected_maximum, most_work, slowest_rate_frac
+from simcore.physics.slowest import expected_maximum, most_work, slowest_rate_frac, slowest_rates
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,13 @@ def test_more_devices_wait_longer_and_equal_devices_never():
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] > 0.9
     assert slowest_rate_frac(4096, 0.0) == 1.0
+
+
+def test_rates_of_a_column_are_those_of_its_numbers() -> None:
+    """Rounded to whole devices; less than one device is one."""
+    found = slowest_rates(np.array([[8.0, 0.3], [7.6, 2.2]]), 0.02)
+    eight, two = (1 / (1 + 0.02 * expected_maximum(n)) for n in (8, 2))
+    assert found == pytest.approx(np.array([[eight, 1.0], [eight, two]]), rel=1e-12)
 
 
 def test_one_gpu_column_of_a_job_is_the_job_on_one_gpu():

@@ -97,3 +97,17 @@ def test_measured_all_gather_of_four_chips(sent_mb: float, published_us: float) 
 def test_a_slice_of_one_chip_exchanges_nothing() -> None:
     alone, pair = (exchange_s_per_byte(torus(chips, 2, 16)) for chips in (1.0, 2.0))
     assert alone.tolist() == [0.0] < pair.tolist()
+
+
+def test_a_broadcast_over_slices_of_one_chip_crosses_the_network_alone() -> None:
+    """Slices of four pass it on over two links of 10 GB/s a chip as well."""
+    alone, four = (torus(n, 2, 16, slices=3.0, inter_bw=5 * GB) for n in (1.0, 4.0))
+    assert one("broadcast", GB, alone) == pytest.approx(1 / 5)
+    assert one("broadcast", GB, four) == pytest.approx(1 / 20 + 1 / 5)
+    assert one("broadcast", GB, torus(4.0, 2, 16)) == pytest.approx(1 / 20)
+
+
+def test_exchanges_between_slices_pass_the_network_of_the_slice() -> None:
+    """Two slices of 16, 1 GB a chip: half of each of 16 vectors over 5 GB/s, after 0.05 within."""
+    on = torus(16.0, 2, 4, slices=2.0, inter_bw=5 * GB, inter_hop_s=1e-3)
+    assert one("all_to_all", GB, on) - 16 / 2 / 5 - 1e-3 == pytest.approx(4 / (4 * 20))

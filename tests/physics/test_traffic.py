@@ -14,6 +14,8 @@ def test_groups_fill_a_job_block_by_block() -> None:
     assert groups_of(8, 2, 2).tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert groups_of(7, 2, 1).tolist() == [[0, 1], [2, 3], [4, 5]]
     assert groups_of(4, 8, 1).tolist() == [[0, 1, 2, 3]]
+    assert groups_of(4, 8, 2).tolist() == [[0, 2], [1, 3]]
+    assert groups_of(4, 2, 9).tolist() == [[0], [1], [2], [3]]
 
 
 def test_the_tree_of_14_ranks_is_that_of_ncclgetbtree() -> None:
@@ -31,6 +33,7 @@ def test_no_node_of_a_tree_sends_more_than_its_rate(n: int) -> None:
     assert len(flows.source) == 4 * (n - 1)
     sent = np.bincount(flows.source, flows.need, n)
     assert sent.max() <= 1.0
+    assert set(flows.need) == {0.25}
     assert np.array_equal(sent, np.bincount(flows.target, flows.need, n))
 
 

@@ -190,6 +190,57 @@ def test_selections_hold_the_kernels_to_which_a_formula_applies() -> None:
     assert table.one_by_one.kernels["kind"].tolist() == table["kind"][3:5].tolist()
 
 
+def test_sums_over_rows_have_columns_that_do_not_grow_with_the_batch() -> None:
+    table = forward(
+        Kernel(kind="reduction", low=1.0, n=Affine(2.0)),
+        Kernel(kind="reduction", low=1.0, n=Affine(1.0)),
+        Kernel(kind="reduction", low=1.0, n=Affine(1.0, 5.0)),
+        Kernel(kind="norm", low=1.0, n=Affine(2.0)),
+        Kernel(kind="reduction", low=1.0, m=Affine(2.0)),
+    )
+    assert table.column_sums.rows.tolist() == [0]
+
+
+def test_fresh_tensors_are_those_of_the_kernel_before() -> None:
+    """Nothing is known of what was written before the first; products count none."""
+    ops = [Op(name=n, fwd=(Kernel(kind=k, low=4.0),)) for n, k in
+           (("a", "elementwise"), ("b", "elementwise"), ("c", "gemm"), ("d", "norm"))]  # fmt: skip
+    table = kernel_table(model(*ops), PRECISIONS["fp32"])
+    first = table.kernels[: table.phase_start[1]]
+    assert first["fresh_bytes"].tolist() == [0.0, 8.0, 0.0, 0.0]
+    assert table.fresh.rows.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("precision", "runs"),
+    [("fp32", "batch_norm"), ("bf16", "batch_norm_native"), ("amp-bf16", "batch_norm_native"),
+     ("amp-fp16", "batch_norm"), ("fp16", "batch_norm")],
+)  # fmt: skip
+def test_of_a_batch_norm_the_kernels_of_one_library_run(precision: str, runs: str) -> None:
+    """An op states both; the precision decides (ATen native/Normalization.cpp)."""
+    both = Op(name="norm", fwd=(
+        Kernel(kind="batch_norm", low=2.0), Kernel(kind="batch_norm_native", low=3.0),
+        Kernel(kind="elementwise", low=1.0),
+    ))  # fmt: skip
+    found = kernel_table(model(both), PRECISIONS[precision])
+    names = [KINDS[k] for k in found["kind"][: found.phase_start[1]]]
+    if PRECISIONS[precision].native_norms != (runs == "batch_norm_native"):
+        pytest.skip("16-bit state decides")
+    assert names == [runs, "elementwise"]
+    stated = Op(name="norm", fwd=(Kernel(kind="batch_norm", low=2.0),))  # of a trace: its own
+    alone = kernel_table(model(stated), PRECISIONS[precision])
+    assert KINDS[alone["kind"][0]] == "batch_norm"
+
+
+def test_a_product_of_two_activations_casts_no_weight() -> None:
+    """Its operands alone, in one kernel; a product with a weight casts that as well."""
+    batched = Kernel(kind="gemm", flop=1.0, low=8.0, cast=4.0, groups=Affine(2.0))
+    for kernel, casts in ((batched, 1), (replace(batched, weight=5.0, groups=Affine(1.0)), 2)):
+        table = forward(kernel, precision="fp8-rowwise")
+        found = [KINDS[k] for k in table["kind"][: table.phase_start[1]]]
+        assert found.count(CAST) == casts and len(found) == casts + 1
+
+
 # -- phases ----------------------------------------------------------------------------------------
 
 UP = Kernel(kind="gemm", flop=2.0, low=1.0)

@@ -161,6 +161,43 @@ def test_kernels_read_what_the_one_before_wrote() -> None:
     assert [n for _, n in first] == [0.0]  # what was before is not known
 
 
+def test_what_a_kernel_reads_anew_is_what_was_written_and_no_more_than_it_reads() -> None:
+    """A product writes 10 x 30 elements of 2 bytes. Half of what a kernel moves is read, of a
+    reduction all of it; the kernels of an op read what the one before them wrote."""
+    made = Op(name="made", fwd=(product(each(10.0), fixed(30.0), fixed(1.0)),))
+
+    def fresh(*kernels: Kernel) -> list[float]:
+        return [n for _, n in just_written((made, forward(*kernels)), BF16, backward=False)][1:]
+
+    assert fresh(elementwise(low=200.0)) == [200.0]
+    assert fresh(elementwise(low=400.0)) == [400.0]
+    assert fresh(elementwise(low=900.0)) == [600.0]
+    assert fresh(Kernel(kind="reduction", low=200.0)) == [400.0]
+    assert fresh(elementwise(low=100.0), elementwise(low=300.0)) == [100.0, 100.0]
+    assert fresh(elementwise(low=600.0), elementwise(low=100.0)) == [600.0, 100.0]
+    # each launch of a chain reads its share; a product's operands count as none
+    assert fresh(elementwise(low=600.0, launches=3.0)) == [200.0]
+    assert fresh(product(each(10.0), fixed(5.0), fixed(1.0)), elementwise(low=900.0)) == [
+        0.0,
+        100.0,
+    ]
+
+
+def test_kernels_of_a_backward_read_the_gradient_of_the_result() -> None:
+    """Of 100 elements of 2 bytes, both kernels of the op, but for what a product makes of it."""
+    twice = backward(elementwise(low=300.0), elementwise(low=500.0), result=Saved(low=100.0))
+    assert [n for _, n in just_written((twice,), BF16, backward=True)] == [200.0, 200.0]
+    both = backward(
+        product(each(10.0), fixed(3.0), fixed(1.0)), elementwise(low=500.0),
+        result=Saved(low=100.0),
+    )  # fmt: skip
+    assert [n for _, n in just_written((both,), BF16, backward=True)] == [0.0, 60.0]
+    # the op before it, which has no result of its own, reads the same gradient
+    assert [n for _, n in just_written((backward(elementwise(low=500.0)), twice), BF16, True)] == [
+        200.0, 200.0, 200.0,
+    ]  # fmt: skip
+
+
 def test_a_tensor_in_place_stays_the_one_that_was_written() -> None:
     drop = Op(name="dropout", fwd=(elementwise(low=200.0),), in_place=True)
     ops = (Op(name="a", fwd=(elementwise(low=200.0),)), drop, drop)

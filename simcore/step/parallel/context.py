@@ -189,7 +189,7 @@ class Mixers:
 
 
 def _letters(config: Mapping[str, Scalar]) -> str:
-    layers = int(config.get("layers", 1) or 1)
+    layers = int(config.get("layers") or 1)
     return (str(config.get("mixer_pattern", "a")) * layers)[:layers]
 
 

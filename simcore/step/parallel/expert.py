@@ -53,7 +53,7 @@ class ExpertRanks(LayerRanks):
         layers = job.layers
         routed = sum(n for b, n in layers if any(op.part == "experts" for op in b.ops))
         again = strategy.recompute == "full" or "moe" in strategy.recompute_modules
-        copies = float(config.get("top_k", 0) or 0)
+        copies = float(config.get("top_k") or 0)
         rows = strategy.routing.rows(layout.ep, layout.dispatcher).sent
         backward = _EACH_PASS * (2 if again else 1)
         return cls(
@@ -113,7 +113,7 @@ def _dispatched_frac(config: Mapping[str, Any]) -> float:
     Megatron-Core, moe_layer.py: fc1_latent_proj runs before dispatch, fc2_latent_proj after
     combine.
     """
-    latent = int(config.get("expert_latent", 0) or 0)
+    latent = int(config.get("expert_latent") or 0)
     return latent / int(config["hidden"]) if latent else 1.0
 
 
@@ -127,7 +127,7 @@ def _weights_frac(job: DividedJob) -> float:
     where rows are weighted early (token_dispatcher.py, all_to_all of permuted_probs).
     """
     config, layout = job.config, job.layout
-    experts, hidden = (int(config.get(word, 0) or 0) for word in ("experts", "hidden"))
+    experts, hidden = (int(config.get(word) or 0) for word in ("experts", "hidden"))
     if layout.ep == 1 or not experts or not hidden:
         return 0.0
     row = hidden * _dispatched_frac(config) * job.strategy.precision.low_bytes
@@ -135,7 +135,7 @@ def _weights_frac(job: DividedJob) -> float:
         here = min(1.0, job.gpus_per_node / (layout.ep * layout.expert_tp))
         return FP32_BYTES * experts * here / row
     if layout.dispatcher == "deepep":
-        chosen = int(config.get("top_k", 0) or 0)
+        chosen = int(config.get("top_k") or 0)
         return (FP32_BYTES + 0.5 * INT64_BYTES) * chosen / row  # 0.5: indices go one way only
     return FP32_BYTES / row if config.get("weighed_early") else 0.0
 

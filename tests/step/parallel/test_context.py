@@ -177,10 +177,12 @@ def test_context_ranks_by_hand() -> None:
     assert ring.sample_bytes == 1024 * 2 * 8 * 128 * 2
     assert ring.passes == (1.0, 2.0) and ring.seen_frac == 0.5
     assert dict(ring.layer_times) == {"send_recv": 3.0}
+    assert dict(ring.collectives) == {"all_gather": 1.0}  # whose formula prices it
     turned = _ranks("llama3-8b", {"cp": 4, "cp_comm": "ulysses"})
     # 32 heads of q and of the output, 8 each of k and v: a quarter of each in one of four exchanges
     assert turned.sample_bytes == 1024 / 4 * (2 * 32 + 2 * 8) * 128 * 2 / 4
     assert dict(turned.layer_times) == {"all_to_all": 8.0}
+    assert dict(turned.collectives) == {"all_to_all": 1.0}
 
 
 def test_fewer_groups_than_ranks_are_copied_where_they_divide_them() -> None:

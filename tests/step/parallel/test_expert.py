@@ -309,3 +309,13 @@ def test_deepeps_processors_limit_nvlink_of_blackwell_alone() -> None:
     assert seconds(3) == pytest.approx(travelling * 7 / 8 * 1e12 / (396e9 * 7 / 8))
     assert seconds(2) == pytest.approx(travelling * 7 / 8 * 1e12 / 1e12)
     assert seconds(3, 1e11) == seconds(2, 1e11)  # slower than the SMs
+
+
+def test_ranks_alone_on_their_nodes_are_limited_by_the_network_alone() -> None:
+    """DeepEP's processors copy rows within a node; 4 nodes of one rank: 3/4 at the NIC's rate."""
+    deep = replace(_ranks("mixtral-8x7b", {"ep": 8, "dispatcher": "deepep"}), weights_frac=0.0)
+    on = group(4.0, 4.0, generation=3, nvlink=True, intra_bw=1e12, inter_bw=1e10)
+    plain = group(4.0, 4.0, generation=2, nvlink=True, intra_bw=1e12, inter_bw=1e10)
+    found, other = (deep.once_s(np.array([1e12]), g)["all_to_all"][0] for g in (on, plain))
+    travelling = 4 * (1 - (3 / 4) ** 2) / 2
+    assert found == pytest.approx(travelling * 3 / 4 * 1e12 / 1e10) == other

@@ -235,3 +235,34 @@ def test_recompute_that_stops_early_leaves_out_the_last_sum() -> None:
     for cut, backward in ((False, 2 + 1), (True, 3 + 1.5)):
         words = {"tp": 4, "recompute": "full", "software": "torchtune", "sequence_parallel": cut}
         assert _ranks("llama3-8b", words).passes == (2.0, backward)
+
+
+def test_only_pieces_of_products_are_exchanged_in_forward_too_while_these_compute() -> None:
+    """Gradients of inputs are summed up in backward alone; of pieces three of five sums are there:
+    two in forward, two in backward and two halves of gathers again."""
+    for overlap in ("none", "dgrad"):
+        assert _ranks("llama3-8b", {"tp": 4, "overlap": overlap}).hidden_backward_frac == 1.0
+    assert _ranks("llama3-8b", {"tp": 4, "overlap": "tensor"}).hidden_backward_frac == 3 / 5
+
+
+def test_ranks_of_one_copy_no_tensor_and_sum_nothing_up() -> None:
+    """torchtitan's copies belong to its collectives; each layer states how many it issues."""
+    words = {"strategy": "zero3", "software": "torchtitan", "pp": 2}
+    for tp, issued in ((1, 0), (4, 4)):
+        placed = make_request(
+            "llama3-8b", "8xH100", tp=tp, precision="bf16", micro_batch=1, seq_len=1024,
+            recompute="none", **words,
+        ).placed  # fmt: skip
+        assert placed is not None
+        layers = [b for b in placed.part.blocks if b.recomputable]
+        assert {b.exchanges for b in layers} == {issued}
+        assert {b.exchanges for b in placed.part.blocks if not b.recomputable} == {0}
+        copied = any(op.name.startswith("tensor.") for b in layers for op in b.ops)
+        assert copied == (tp > 1)
+    assert _ranks("llama3-8b", {"pp": 2}).passes == (2.0, 2.0)  # of one nothing is gathered again
+    whole = make_request(
+        "llama3-8b", "8xH100", tp=4, precision="bf16", micro_batch=1, strategy="zero1",
+        sequence_parallel=False,
+    )  # fmt: skip
+    assert whole.placed is not None
+    assert {b.exchanges for b in whole.placed.part.blocks if b.recomputable} == {2}
