@@ -10,8 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from strategies import block, strategy, workload
-
 from simcore.step.parallel.base import (
     blocks_ahead,
     gathered_width,
@@ -19,6 +17,8 @@ from simcore.step.parallel.base import (
     split_experts,
     weight_bytes,
 )
+from strategies import block, strategy, workload
+
 from simcore.step.program import FORWARD_PARTS, HOST_STRETCHES, Program
 from simcore.strategy.communication import Overlap
 from simcore.strategy.programs import program_named
