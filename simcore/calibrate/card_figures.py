@@ -20,6 +20,7 @@ import numpy as np
 from simcore.base.errors import DataError
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.bench_model import BESIDE
+from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.prior_fit import fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
@@ -60,7 +61,7 @@ def _joined(fits: Sequence[Fitted]) -> dict[str, Any]:
 def _kernels(folder: Path) -> tuple[str, list[RawRow]]:
     """The GPU whose kernels a folder of raw tables timed, and their rows."""
     rows, _ = Store(folder).rows("refuse")
-    kernels = [r for r in rows if times_kernels(r)]
+    kernels = [r for r in at_one_speed(rows) if times_kernels(r)]
     gpus = {r.cells.get("gpu", "") for r in kernels} - {""}
     if len(gpus) != 1:
         raise DataError(f"must hold kernels of one GPU, not of {len(gpus)}", file=folder)

@@ -20,6 +20,7 @@ from simcore.calibrate.bench.case import World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
 from simcore.calibrate.bench.memory_bound import from_memory_bytes
 from simcore.calibrate.bench.memory_probe import probe
+from simcore.calibrate.bench.pulse import Pulses
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
 from simcore.calibrate.machine_fit import (
     best_bus_bytes_per_s,
@@ -29,6 +30,7 @@ from simcore.calibrate.machine_fit import (
 )
 from simcore.calibrate.machine_profile import fit_profile, write_conditions
 from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
+from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
@@ -132,11 +134,12 @@ def calibrate_rank(
     outcome = run_cases(
         plan(device, world, options.families), device, world, store,
         budget_s=options.minutes * 60.0 - FIT_S, known=known, progress=progress,
+        pulses=Pulses(device, world),
     )  # fmt: skip
     if world.rank != 0:
         return None
     rows, problems = store.rows(options.bad_rows)
-    made = fit_and_write(options, device, world.size, rows, outside_tensors)
+    made = fit_and_write(options, device, world.size, at_one_speed(rows), outside_tensors)
     failures = (f"{k}: {v}" for k, v in outcome.failed.items())
     return replace(made, outcome=outcome, notes=(*notes, *problems, *failures, *made.notes))
 
@@ -162,7 +165,7 @@ def fit_and_write(
     rows: Sequence[RawRow],
     outside_tensors: dict[str, int],
 ) -> Calibrated:
-    """Fit and write the profile from raw rows, and a hardware record if the database has none.
+    """Fit and write the profile from rows at one speed, and a record if the database has none.
 
     ``outside_tensors``: bytes of memory as from ``memory_probe.probe``. Raises UsageError if too
     little was measured.

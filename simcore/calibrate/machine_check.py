@@ -23,6 +23,7 @@ from simcore.calibrate.host_fit import DRIFT_SD
 from simcore.calibrate.machine_fit import own_rows
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.machine_steps import measured_steps, request_for
+from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
 from simcore.calibrate.step_model import Array, FitRow, Parameter, line_of
 from simcore.calibrate.step_residual import scatter_over
@@ -96,7 +97,8 @@ def check_steps(
         Parameter("host", "host", spread, gpu=found.gpu.name, may_bind=True),
         Parameter("tiny networks", None, CARRIED_SD, may_bind=True),
     ]
-    fit_rows = [_row(r.where, r.cells["net"], r.seconds, requests[r.where]) for r in steps]
+    seconds = {r.where: stated_s(r, requests[r.where]) for r in steps}
+    fit_rows = [_row(r.where, r.cells["net"], seconds[r.where], requests[r.where]) for r in steps]
     for launches in (r for r in own_rows(rows, "host") if r.cells["op"] == "eager"):
         request = _launches(found, profile)
         fit_rows.append(_row(LAUNCHES, LAUNCHES, launches.seconds, request))
@@ -128,12 +130,12 @@ def check_steps(
         checked.append(CheckedStep(
             net=r.cells["net"], batch=int(r.number("batch")), ranks=int(r.number("ranks")),
             strategy=r.cells["strategy"], bound="host" if on_host else "device",
-            measured_s=r.seconds, blind_s=blind.value, calibrated_s=calibrated_s,
+            measured_s=seconds[r.where], blind_s=blind.value, calibrated_s=calibrated_s,
         ))  # fmt: skip
         if not on_host:
             sd = math.log(blind.high / blind.low) / (2.0 * Z80)
-            calibrated_off.append(math.log(r.seconds / calibrated_s) / sd)
-            blind_off.append(math.log(r.seconds / blind.value) / sd)
+            calibrated_off.append(math.log(seconds[r.where] / calibrated_s) / sd)
+            blind_off.append(math.log(seconds[r.where] / blind.value) / sd)
     factor = scatter_over(calibrated_off, blind_off, SHIPPED_STEPS)
     return Checked(knobs, tuple(checked), factor, notes)
 

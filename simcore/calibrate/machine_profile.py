@@ -23,6 +23,7 @@ from simcore.calibrate.machine_check import Checked, check_steps
 from simcore.calibrate.machine_fit import fit_device, of_the_node, own_rows
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.machine_steps import fit_reference_steps
+from simcore.calibrate.one_speed import at_one_speed, drift_note, reference_of
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
 from simcore.calibrate.yaml_text import write_profile
@@ -78,7 +79,8 @@ def refit(raw: Path, output: Path, bad_rows: BadRows = "refuse") -> tuple[Fit, F
         raise UsageError(
             f"--refit needs the folder of a calibration's raw tables, not {str(raw)!r}"
         )
-    rows, problems = Store(raw).rows(bad_rows)
+    read, problems = Store(raw).rows(bad_rows)
+    rows = at_one_speed(read)
     devices = sorted({r.cells.get("gpu") or r.cells.get("gpu_type", "") for r in rows} - {""})
     if len(devices) != 1 or not own_rows(rows, "gemm") or not own_rows(rows, "memory_bound"):
         raise UsageError(
@@ -105,7 +107,7 @@ def fit_profile(
     conditions: Mapping[str, str],
     outside_tensors: Mapping[str, int],
 ) -> Fit:
-    """The profile of the machine ``found`` that its rows determine."""
+    """The profile of the machine ``found`` that its rows, at one speed, determine."""
     date, torch = (conditions.get(key, UNKNOWN) for key in ("date", "torch"))
     when = " of an unknown date" if date == UNKNOWN else f", {date}, torch {torch}"
     origin = f"benchmarks of {'this machine' if found.new else found.gpu.name}{when}"
@@ -140,7 +142,11 @@ def fit_profile(
         )
     if record.warning:
         notes.insert(0, record.warning)
-    record = record.model_copy(update={"rows": len(rows), "conditions": dict(conditions)})
+    if drift := drift_note(rows):
+        notes.append(drift)
+    record = record.model_copy(
+        update={"rows": len(rows), "conditions": dict(conditions), "pulses_s": reference_of(rows)}
+    )
     return Fit(record, tuple(notes))
 
 

@@ -13,6 +13,7 @@ from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench.timing import DOUBTED_FRAC
 from simcore.calibrate.machine_fit import disturbed
 from simcore.calibrate.machine_record import Found
+from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_response import N_AXES, axis_of, response
@@ -153,7 +154,7 @@ def _row(row: RawRow, request: Request, parameters: Sequence[Parameter]) -> FitR
     return FitRow(
         key=row.where,
         group=row.cells["net"],
-        measured_s=row.seconds,
+        measured_s=stated_s(row, request),
         uses={
             p.name: (axis_of(p.knob),)
             for p in parameters

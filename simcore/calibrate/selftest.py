@@ -1,4 +1,8 @@
-"""The selftest: calibrate, predict networks that were not in the calibration, then train them."""
+"""The selftest: calibrate, predict networks that were not in the calibration, then train them.
+
+A pulse before and after each round of a step tells how fast the device was then. Beside what was
+measured, each step is stated at the speed that the device had in the calibration (``one_speed``).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,20 +18,31 @@ from typing import Any, Final
 from simcore.answer.predict import predict
 from simcore.base.errors import UsageError
 from simcore.base.record import dataclass
-from simcore.calibrate.bench.case import Case, Device, Run, World
+from simcore.calibrate.bench.case import Case, Device, Mode, Run, World
 from simcore.calibrate.bench.harness import Progress
+from simcore.calibrate.bench.pulse import Pulse, Pulses, between
 from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.timing import DOUBTED_FRAC, OTHERS_FRAC, Typical
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
+from simcore.calibrate.one_speed import (
+    TOLD_FRAC,
+    Reference,
+    ranks_of,
+    shares_of_step,
+    slowdown,
+    slower_than,
+)
 from simcore.calibrate.training import NETS, SELFTEST, step_of
 
 #: Minutes of the calibration, of some two and a half for the whole selftest.
 CALIBRATE_MINUTES: Final = 1.4
 #: Seconds after the start from which on no second round begins.
-SECOND_UNTIL_S: Final = 125.0
-#: Each step is measured in two rounds, minutes apart, and the less disturbed one counts.
-ROUNDS: Final = 2
+SECOND_UNTIL_S: Final = 130.0
+#: Each step is measured in two rounds; in a third one if the device's speed changed in both.
+ROUNDS, MOST_ROUNDS = 2, 3
+#: Seconds of a pulse before and after a round of a step.
+PULSE_S: Final = 0.12
 #: Seconds of a round, by mode.
 ROUND_S: Final = {"alone": 1.2, "lockstep": 2.5}
 #: The selftest passes if the median error of the steps on one rank and on all ranks (DDP) is at
@@ -83,21 +98,26 @@ def selftest_rank(
     device = open_device(options.device, options.name, world)
     steps = steps_to_run(options.device, world.size)
     predicted: dict[Step, dict[str, float]] = {}
+    shares: dict[Step, dict[str, float]] = {}
     if made is not None:
         for s in steps:
             request = request_for(NETS[s.net], s.batch, s.kind, made.found, s.ranks, made.profile)
             t = predict(request).step_time_s
             predicted[s] = {"predicted_s": t.value, "low_s": t.low, "high_s": t.high}
+            shares[s] = shares_of_step(request)
     world.barrier()
     predicted_s = time.perf_counter() - begin - calibrated_s
-    measured = run_steps(steps, device, world, begin + SECOND_UNTIL_S)
+    measured = run_steps(steps, device, world, Pulses(device, world), begin + SECOND_UNTIL_S)
     if made is None:
         return None
-    rows = [_row(s, predicted[s], measured[s]) for s in steps]
+    reference = made.record.pulses_s
+    rows = [row_of(s, predicted[s], measured[s], shares[s], reference) for s in steps]
     verdict = judged(rows)
     return {
         **verdict,
         "busy": busy(rows, made.outcome.disturbed_frac),
+        "drift": drift(rows),
+        "pulses_s": reference,
         "rows": rows,
         "conditions": made.record.conditions,
         "residual_sd_log": made.record.residual_sd_log,
@@ -110,34 +130,50 @@ def selftest_rank(
     }  # fmt: skip
 
 
-def run_steps(
-    steps: list[Step], device: Device, world: World, second_until: float
-) -> dict[Step, Typical | str]:
-    """The measured time of each step, or why it could not run; two rounds in random order.
+@dataclass(frozen=True)
+class Round:
+    """One round of a step: its typical call, and the pulses right before and after it."""
 
-    After ``second_until`` (a time of ``time.perf_counter``) no step begins its second round.
+    call: Typical
+    before: Pulse
+    after: Pulse
+
+    @property
+    def moved_frac(self) -> float:
+        """By how much the device's speed changed from one pulse to the other; the larger kind."""
+        logs = (abs(math.log(self.after[k] / s)) for k, s in self.before.items())
+        return math.expm1(max(logs, default=0.0))
+
+
+def run_steps(
+    steps: list[Step], device: Device, world: World, pulses: Pulses, until: float
+) -> dict[Step, list[Round] | str]:
+    """The rounds of each step, or why it could not run; every round in a random order.
+
+    A step has a third round if the device's speed changed by more than ``TOLD_FRAC`` in both. After
+    ``until`` (a time of ``time.perf_counter``) no step begins a further round.
     """
     rng = random.Random(SEED)
-    measured: dict[Step, Typical | str] = {}
-    for _ in range(ROUNDS):
+    measured: dict[Step, list[Round] | str] = {}
+    for n in range(MOST_ROUNDS):
         for s in rng.sample(steps, len(steps)):
-            late = world.share(s in measured and time.perf_counter() > second_until)
-            if isinstance(measured.get(s), str) or late:
+            before = measured.get(s, [])
+            enough = isinstance(before, str) or (
+                n >= ROUNDS and any(r.moved_frac <= TOLD_FRAC for r in before)
+            )
+            late = bool(before) and time.perf_counter() > until
+            if world.share(enough or late):
                 continue
-            call = _measured(s, device, world)
-            before = measured.get(s)
-            if isinstance(before, Typical) and isinstance(call, Typical):
-                # The less disturbed round counts; of two equally disturbed ones the faster.
-                call = min((before, call), key=lambda t: (t.disturbed_frac, t.seconds))
-            measured[s] = call
+            found = _measured(s, device, world, pulses)
+            measured[s] = found if isinstance(found, str) else [*before, found]
     return measured
 
 
-def _measured(s: Step, device: Device, world: World) -> Typical | str:
-    mode = "alone" if s.ranks == 1 else "lockstep"
+def _measured(s: Step, device: Device, world: World, pulses: Pulses) -> Round | str:
+    mode: Mode = "alone" if s.ranks == 1 else "lockstep"
     if mode == "alone" and world.rank != 0:
         world.barrier()
-        return Typical(math.nan, 0.0, 0, 0.0)
+        return Round(Typical(math.nan, 0.0, 0, 0.0), {}, {})
     problem = ""
     run: Run | None = None
     try:
@@ -152,28 +188,77 @@ def _measured(s: Step, device: Device, world: World) -> Typical | str:
             world.barrier()
         return f"not run: {problem}"
     prepare: Callable[[Device], Run] = lambda _, run=run: run  # type: ignore[misc]  # noqa: E731
-    case = Case("selftest", "steps", {}, prepare, mode=mode, calls=5)  # type: ignore[arg-type]
+    case = Case("selftest", "steps", {}, prepare, mode=mode, calls=5)
+    before = pulses.beside(mode, PULSE_S, 0.0)
     call = measure(case, device, world, ROUND_S[mode])
+    after = pulses.beside(mode, PULSE_S, 0.0)
     if mode == "alone":
         world.barrier()
-    return call
+    return Round(call, before, after)
 
 
-def _row(s: Step, predicted: dict[str, float], call: Typical | str) -> dict[str, Any]:
+def row_of(
+    s: Step, predicted: dict[str, float], found: Sequence[Round] | str,
+    shares: Mapping[str, float], reference: Reference,
+) -> dict[str, Any]:  # fmt: skip
+    """A step's row: what was predicted, measured, and that at the speed of ``reference``.
+
+    Of its rounds those count that others disturbed least (within ``OTHERS_FRAC``) and, of these,
+    those in which the device's speed was steady, if there are any: their geometric mean.
+    """
     row: dict[str, Any] = {
         "net": s.net, "batch": s.batch, "ranks": s.ranks, "kind": s.kind, "counted": s.counted,
         **predicted,
     }  # fmt: skip
-    if isinstance(call, str):
-        return {**row, "counted": False, "note": call}
+    if isinstance(found, str):
+        return {**row, "counted": False, "note": found}
+    pulse_s = reference.get(ranks_of("alone" if s.ranks == 1 else "lockstep"), {})
+    slower = [slower_than(between(r.before, r.after), pulse_s) for r in found]
+    stated = [r.call.seconds / slowdown(x, shares) for r, x in zip(found, slower, strict=True)]
+    least = min(r.call.disturbed_frac for r in found)
+    quiet = [i for i, r in enumerate(found) if r.call.disturbed_frac <= least + OTHERS_FRAC]
+    steady = [i for i in quiet if found[i].moved_frac <= TOLD_FRAC] or quiet
+    measured_s = statistics.geometric_mean(found[i].call.seconds for i in steady)
+    stated_s = statistics.geometric_mean(stated[i] for i in steady)
     return {
         **row,
-        "measured_s": call.seconds,
-        "measured_sd_log": call.sd_log,
-        "disturbed_frac": call.disturbed_frac,
-        "error_frac": predicted["predicted_s"] / call.seconds - 1.0,
-        "inside": predicted["low_s"] <= call.seconds <= predicted["high_s"],
+        "measured_s": measured_s,
+        "measured_sd_log": max(found[i].call.sd_log for i in steady),
+        "disturbed_frac": max(found[i].call.disturbed_frac for i in steady),
+        "slower_frac": measured_s / stated_s - 1.0,
+        "stated_s": stated_s,
+        "shares": dict(shares),
+        "rounds": [
+            {
+                "measured_s": r.call.seconds,
+                "slower": x,
+                "stated_s": t,
+                "disturbed_frac": r.call.disturbed_frac,
+                "moved_frac": r.moved_frac,
+            }
+            for r, x, t in zip(found, slower, stated, strict=True)
+        ],
+        "measured_error_frac": predicted["predicted_s"] / measured_s - 1.0,
+        "error_frac": predicted["predicted_s"] / stated_s - 1.0,
+        "inside": predicted["low_s"] <= stated_s <= predicted["high_s"],
     }
+
+
+def drift(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence that says how the device's speed had drifted beside the steps; "" if it had not.
+
+    It is told from ``TOLD_FRAC`` on.
+    """
+    slower = [r["slower_frac"] for r in rows if "slower_frac" in r and r["counted"]]
+    if not slower or max(map(abs, slower)) <= TOLD_FRAC:
+        return ""
+    low, high = (
+        f"{abs(x):.0%} {'slower' if x > 0.0 else 'faster'}" for x in (min(slower), max(slower))
+    )
+    return (
+        f"The device's speed drifted: beside the steps it was between {low} and {high} than in the "
+        "calibration, at whose speed the steps are stated."
+    )
 
 
 def busy(rows: list[dict[str, Any]], calibration_frac: float) -> str:
@@ -193,15 +278,20 @@ def busy(rows: list[dict[str, Any]], calibration_frac: float) -> str:
 
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median error and the coverage of the rows that count, and whether the selftest passes."""
+    """The median error and the coverage of the rows that count, and whether the selftest passes.
+
+    Beside them the median error of the times as measured, where the rows have it.
+    """
     counted = [r for r in rows if r["counted"]]
     if not counted:
         return {"holds": False, "median_error_frac": None, "inside": 0, "steps": 0}
     median = statistics.median(abs(r["error_frac"]) for r in counted)
+    raw = [abs(r["measured_error_frac"]) for r in counted if "measured_error_frac" in r]
     inside = sum(bool(r["inside"]) for r in counted)
     return {
         "holds": median <= MEDIAN_ERROR_FRAC and inside >= INSIDE_OF_EIGHT * len(counted),
         "median_error_frac": median,
         "inside": inside,
         "steps": len(counted),
+        **({"median_measured_error_frac": statistics.median(raw)} if raw else {}),
     }

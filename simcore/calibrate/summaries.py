@@ -148,7 +148,7 @@ def render_selftest(found: dict[str, Any]) -> str:
         ", ".join(f"{k} {v}" for k, v in found["conditions"].items()),
         "",
         f"{'network':<13}{'batch':>6}{'ranks':>6}  {'strategy':<9}{'predicted':>10}"
-        f"{'80 % interval':>20}{'measured':>10}{'error':>8}",
+        f"{'80 % interval':>20}{'measured':>10}{'stated':>10}{'error':>8}",
     ]
     for r in found["rows"]:
         head = f"{r['net']:<13}{r['batch']:>6}{r['ranks']:>6}  {r['kind']:<9}"
@@ -161,7 +161,8 @@ def render_selftest(found: dict[str, Any]) -> str:
         mark += "" if r["counted"] else " (not counted)"
         if r["disturbed_frac"] > DISTURBED_FRAC:
             mark += f" (others {_percent(r['disturbed_frac'])})"
-        lines.append(f"{head}{middle}{_ms(r['measured_s']):>10}{error:>8}{mark}")
+        stated_s = r.get("stated_s", r["measured_s"])
+        lines.append(f"{head}{middle}{_ms(r['measured_s']):>10}{_ms(stated_s):>10}{error:>8}{mark}")
     lines += [
         "",
         f"median error {_percent(found['median_error_frac'])}, {found['inside']} of "
@@ -169,6 +170,7 @@ def render_selftest(found: dict[str, Any]) -> str:
         + ("holds" if found["holds"] else "DOES NOT HOLD (8 % and 7 of 8)"),
         f"{found['seconds']['all']:.0f} s: {found['seconds']['calibrate']:.0f} s calibration, "
         f"{found['seconds']['predict']:.0f} s prediction, the rest training",
+        *([found["drift"]] if found.get("drift") else []),
         *([found["busy"]] if found.get("busy") else found["calibration_notes"]),
     ]
     return "\n".join(lines) + "\n"

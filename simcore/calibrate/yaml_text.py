@@ -81,12 +81,13 @@ HEAD: Final = """\
 # `valid`. leave_one_out_mape_frac: mean error of rows left out of the fit. knobs: multipliers
 # fitted to whole steps. checked: steps that the fit had not seen. residual_sd_log: standard
 # deviation of ln(step time) for another network; residual_over_blind: the same over the shipped.
+# pulses_s: seconds of short benchmarks that tell the device's speed at which the figures hold.
 """
 
 
 #: The fields of a calibration in the order of the file.
 _FIELDS: Final = ("name", "origin", "rows", "residual_sd_log", "residual_over_blind",
-                  "leave_one_out_mape_frac", "conditions", "notes", "checked", "knobs",
+                  "leave_one_out_mape_frac", "conditions", "pulses_s", "notes", "checked", "knobs",
                   "measured")  # fmt: skip
 
 

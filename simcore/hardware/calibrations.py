@@ -275,7 +275,8 @@ class Calibration(Record):
     ``residual_sd_log``: scatter of the logarithms of measured step times around the fit; None where
     no step was measured, and then the scatter of uncalibrated predictions applies, times
     ``residual_over_blind``. ``checked``: steps that the fit had not seen. ``notes``: what the fit
-    set aside, and why.
+    set aside, and why. ``pulses_s``: seconds of the pulses (``calibrate.bench.pulse``) at whose
+    speed of the device the figures are stated: ranks ("alone", "together") -> kind -> seconds.
     """
 
     origin: str
@@ -288,6 +289,7 @@ class Calibration(Record):
     knobs: tuple[Knob, ...]
     measured: MeasuredDevice | None = None
     conditions: dict[str, str] = entry(default_factory=dict)
+    pulses_s: dict[str, dict[str, float]] = entry(default_factory=dict)
 
     @property
     def errors_frac(self) -> tuple[float, float] | None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from simcore.calibrate.bench import load_families
-from simcore.calibrate.selftest import busy, judged, steps_to_run
+from simcore.calibrate.bench.timing import Typical
+from simcore.calibrate.selftest import Round, Step, busy, drift, judged, row_of, steps_to_run
 from simcore.calibrate.training import NETS, SELFTEST
 from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
@@ -37,6 +38,63 @@ def test_a_busy_machine_is_told_in_one_sentence() -> None:
     told = busy(noisy, 0.02)
     assert told.startswith("The machine was busy") and "3 of 8 steps" in told
     assert told.count(".") == 1 and "50% of the calibration" in busy(quiet, 0.5)
+
+
+STEP = Step("mlp", 256, 1, "single")
+PREDICTED = {"predicted_s": 0.11, "low_s": 0.09, "high_s": 0.13}
+SHARES = {"compute": 0.75, "memory": 0.25}
+REFERENCE = {"alone": {"compute": 1e-3, "memory": 4e-3}}
+
+
+def one_round(
+    seconds: float, compute: float = 1.0, memory: float = 1.0, *, after: float = 1.0,
+    disturbed: float = 0.0,
+) -> Round:  # fmt: skip
+    """A round beside pulses that took so many times as long as the reference's."""
+    before = {"compute": 1e-3 * compute, "memory": 4e-3 * memory}
+    pulse = {kind: s * after for kind, s in before.items()}
+    return Round(Typical(seconds, 0.01, 9, disturbed), before, pulse)
+
+
+def test_a_drift_between_calibration_and_step_leaves_the_stated_error_unchanged() -> None:
+    steady = row_of(STEP, PREDICTED, [one_round(0.1), one_round(0.1)], SHARES, REFERENCE)
+    assert steady["stated_s"] == steady["measured_s"] == pytest.approx(0.1)
+    assert steady["error_frac"] == pytest.approx(0.1) and steady["inside"]
+    # all takes 1.5 times as long; then compute twice, memory as long: 2^0.75 = 1.6818
+    for factor, pulse in ((1.5, (1.5, 1.5)), (2.0**0.75, (2.0, 1.0))):
+        slow = row_of(STEP, PREDICTED, [one_round(0.1 * factor, *pulse)], SHARES, REFERENCE)
+        assert slow["measured_s"] == pytest.approx(0.1 * factor)
+        assert slow["error_frac"] == pytest.approx(0.1) and slow["inside"]
+        assert slow["measured_error_frac"] == pytest.approx(1.1 / factor - 1.0)
+        assert slow["slower_frac"] == pytest.approx(factor - 1.0)
+
+
+def test_steady_rounds_count_before_those_in_which_the_speed_changed() -> None:
+    """The second one's pulses are 10 % apart; of undisturbed ones the geometric mean counts."""
+    moved = one_round(0.3, after=1.1)
+    found = row_of(STEP, PREDICTED, [one_round(0.1), moved], SHARES, REFERENCE)
+    assert found["measured_s"] == pytest.approx(0.1)
+    assert found["rounds"][1]["moved_frac"] == pytest.approx(0.1)
+    both = row_of(STEP, PREDICTED, [one_round(0.09), one_round(0.16)], SHARES, REFERENCE)
+    assert both["measured_s"] == pytest.approx(0.12)
+    noisy = one_round(0.2, disturbed=0.3)
+    assert row_of(STEP, PREDICTED, [noisy, moved], SHARES, REFERENCE)[
+        "measured_s"
+    ] == pytest.approx(0.3)
+
+
+def test_a_calibration_without_pulses_states_what_was_measured() -> None:
+    found = row_of(STEP, PREDICTED, [one_round(0.1, 3.0, 3.0)], SHARES, {})
+    assert found["stated_s"] == found["measured_s"] == pytest.approx(0.1)
+
+
+def test_a_drift_is_told_in_one_sentence_from_8_percent_on() -> None:
+    calm = [{"counted": True, "slower_frac": x} for x in (-0.05, 0.08)]
+    assert drift(calm) == ""
+    told = drift([*calm, {"counted": True, "slower_frac": 0.31}])
+    assert "between 5% faster and 31% slower than in the calibration" in told
+    assert told.count(".") == 1
+    assert drift([{"counted": False, "slower_frac": 0.5}, {"counted": True}]) == ""
 
 
 def test_what_is_not_counted_does_not_help() -> None:

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Final
 
 from simcore.base.record import dataclass
+from simcore.base.units import MICRO
 from simcore.calibrate.bench.case import (
     FAMILIES,
     Case,
@@ -18,8 +19,9 @@ from simcore.calibrate.bench.case import (
     World,
     spread_over,
 )
+from simcore.calibrate.bench.pulse import Pulse, Pulses, between
 from simcore.calibrate.bench.queue import measure
-from simcore.calibrate.bench.store import Store
+from simcore.calibrate.bench.store import PULSES, Store
 from simcore.calibrate.bench.timing import DOUBTED_FRAC, Clock, Typical
 
 SEED: Final = 20261121
@@ -83,6 +85,7 @@ def run_cases(
     *,
     budget_s: float,
     known: Collection[tuple[str, ...]] = (),
+    pulses: Pulses | None = None,
     progress: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> Outcome:
@@ -93,6 +96,8 @@ def run_cases(
     while several ranks take part, the error is raised. KeyboardInterrupt passes through: finished
     cases are stored already.
 
+    Where there are ``pulses``, each result has one beside it.
+
     A case of several ranks that other processes disturbed is measured once more after all others,
     if there is time, and the less disturbed result counts.
     """
@@ -102,7 +107,7 @@ def run_cases(
         reports.start(len(todo), budget_s)
     begin = clock()
     done, failed, disturbed = 0, {}, 0.0
-    order, before = deque(todo), dict[tuple[str, ...], tuple[Case, Typical]]()
+    order, before = deque(todo), dict[tuple[str, ...], tuple[Case, Typical, Pulse]]()
     while order:
         case, n_left = order[0], len(order)
         left_s = budget_s - (clock() - begin)
@@ -115,6 +120,7 @@ def run_cases(
         if case.mode == "alone" and world.rank != 0:
             continue
         problem = ""
+        pulse: Pulse = {} if pulses is None else pulses.beside(case.mode)
         try:
             call = measure(case, device, world, slot, clock)
         except (RuntimeError, NotImplementedError, OSError, ValueError) as err:
@@ -124,20 +130,23 @@ def run_cases(
         if problem:
             failed[_label(case)] = problem
             continue
+        if pulses is not None:
+            pulse = between(pulse, pulses.beside(case.mode))
         if case.key in before:
-            call = min(call, before.pop(case.key)[1], key=lambda t: t.disturbed_frac)
+            tries = (call, pulse), before.pop(case.key)[1:]
+            call, pulse = min(tries, key=lambda of: of[0].disturbed_frac)
         elif case.mode != "alone" and world.share(call.disturbed_frac > DOUBTED_FRAC):
-            before[case.key] = case, call
+            before[case.key] = case, call, pulse
             order.append(case)
             continue
         done += 1
         disturbed = max(disturbed, 0.0) + call.disturbed_frac
         if world.rank == 0:
-            store.add(_measured(case, call), world.size)
-    for case, call in before.values():  # no time for another try
+            store.add(_measured(case, call, pulse), world.size)
+    for case, call, pulse in before.values():  # no time for another try
         done, disturbed = done + 1, disturbed + call.disturbed_frac
         if world.rank == 0:
-            store.add(_measured(case, call), world.size)
+            store.add(_measured(case, call, pulse), world.size)
     if world.rank == 0:
         reports.end(done, len(todo))
     return Outcome(
@@ -146,8 +155,10 @@ def run_cases(
     )  # fmt: skip
 
 
-def _measured(case: Case, call: Typical) -> Measured:
-    return Measured(case, call.seconds, call.sd_log, call.calls, call.disturbed_frac, how=call.how)
+def _measured(case: Case, call: Typical, pulse: Pulse) -> Measured:
+    beside = {PULSES[kind]: seconds / MICRO for kind, seconds in pulse.items()}
+    return Measured(case, call.seconds, call.sd_log, call.calls, call.disturbed_frac, beside,
+                    call.how)  # fmt: skip
 
 
 def _label(case: Case) -> str:

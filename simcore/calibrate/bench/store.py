@@ -12,6 +12,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,11 +21,15 @@ from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.base.untrusted import rows_of
 from simcore.calibrate.bench.case import Measured, text
+from simcore.calibrate.bench.pulse import KINDS
 
 BadRows = Literal["refuse", "skip"]
 
+#: Kind of a pulse -> the column of the pulse that was taken beside a row.
+PULSES: Final = {kind: f"{kind}_pulse_us" for kind in KINDS}
 #: Columns of every table that say how a row was measured.
-_HOW: Final = ("mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac")
+_HOW: Final = ("mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac",
+               *PULSES.values())  # fmt: skip
 #: Table -> its columns; the first ones are those of the measured op tables.
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "gemm": ("gpu", "dtype", "op", "m", "n", "k", "batch", "layout", "time_us", "timing",
@@ -42,27 +47,38 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 #: Columns that tables of earlier releases lack; there they count as blank.
 _LATER: Final = {"conv": ("groups", "layout")}
+_LATER_IN_ALL: Final = tuple(PULSES.values())
 #: Columns that hold the result of a case or how it was measured; the others identify the case.
 _RESULT: Final = frozenset(
     {"time_us", "timing", "power_w", "kernel", "source", "busbw_GBps", "notes", "value_bytes",
-     "mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac"}
+     *_HOW}
 )  # fmt: skip
 SOURCE: Final = "simcore calibrate"
 
 
 @dataclass(frozen=True)
 class RawRow:
-    """One row read from a file: its cells, seconds, and ``where`` it is (file and line)."""
+    """One row read from a file: its cells, seconds, and ``where`` it is (file and line).
+
+    ``slower``: kind of pulse -> how many times longer it took beside the row than in the middle of
+    the calibration (``calibrate.one_speed``).
+    """
 
     table: str
     cells: Mapping[str, str]
     seconds: float
     sd_log: float
     where: str
+    slower: Mapping[str, float] = field(default_factory=dict)
 
     def number(self, column: str) -> float:
         """The value of a cell as a number."""
         return float(self.cells[column])
+
+    @property
+    def pulse(self) -> dict[str, float]:
+        """Seconds by kind of the pulse beside the row; empty where none was taken."""
+        return {k: float(self.cells[c]) * MICRO for k, c in PULSES.items() if self.cells.get(c)}
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -108,6 +124,9 @@ class Store:
             cells["timing"] = f"{state}_{found.how}"
         path = self.path(case.table)
         new = not path.exists()
+        if not new:  # an earlier release may have begun it, with fewer columns
+            with path.open(encoding="utf-8", newline="") as file:
+                columns = tuple(next(csv.reader(file), columns))
         self.folder.mkdir(parents=True, exist_ok=True)
         line = io.StringIO()
         writer = csv.writer(line, lineterminator="\n")
@@ -152,7 +171,8 @@ class Store:
         except (OSError, UnicodeDecodeError) as err:
             raise DataError(f"cannot be read: {err}", file=path) from None
         reader = csv.DictReader(io.StringIO(content))
-        missing = {c for c in _LATER.get(table, ()) if c not in (reader.fieldnames or ())}
+        later = (*_LATER.get(table, ()), *_LATER_IN_ALL)
+        missing = {c for c in later if c not in (reader.fieldnames or ())}
         wanted = tuple(c for c in TABLES[table] if c not in missing)
         if tuple(reader.fieldnames or ()) != wanted:
             raise DataError(
@@ -187,7 +207,7 @@ def _checked(table: str, cells: Mapping[str, str | None], where: str, content: s
 _NUMBERS: Final = (
     "m", "n", "k", "batch", "heads", "seq_q", "seq_kv", "head_dim", "cin", "cout", "kernel_size",
     "in_hw", "stride", "groups", "elements", "bytes", "size_bytes", "gpus", "ranks", "count",
-    "calls",
+    "calls", *PULSES.values(),
 )  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.calibrate.bench.case import Case, Columns, Measured
-from simcore.calibrate.bench.store import TABLES, Store
+from simcore.calibrate.bench.store import PULSES, TABLES, Store
 
 COLUMNS: Columns = {"gpu": "g", "dtype": "fp32", "op": "linear", "m": 8, "n": 9, "k": 10,
                     "batch": 1, "layout": "TN"}  # fmt: skip
@@ -140,3 +141,20 @@ def test_a_table_of_convolutions_of_an_earlier_release_is_read(tmp_path: Path) -
         writer.writerows(rows)
     (row,), problems = store.rows()
     assert not problems and row.key == made.key and row.cells["layout"] == ""
+
+
+def test_a_table_begun_by_an_earlier_release_is_read_and_goes_on(store: Store) -> None:
+    """Its rows have no pulse, and a new row fits into its columns."""
+    path = store.path("gemm")
+    old = len(TABLES["gemm"]) - len(PULSES)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row[:old] for row in csv.reader(file)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    pulse = {PULSES["compute"]: 123.0}
+    store.add(
+        replace(measured("bmm"), case=replace(measured("bmm").case, cold=False), values=pulse), 1
+    )
+    found, problems = store.rows()
+    assert not problems and len(found) == 4
+    assert [r.pulse for r in found] == [{}] * 4
