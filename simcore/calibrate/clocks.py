@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +13,21 @@ from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
 from simcore.calibrate.op_tables import collection_of
-from simcore.calibrate.pooling import family_of, figure, mean_log
+from simcore.calibrate.pooling import Leaf, family_of, figure, mean_log
 from simcore.hardware.class_figures import Clock
+from simcore.hardware.power import reference_peak
+from simcore.hardware.spec import GPUS
 
 #: The least standard deviation of the ratio's logarithm.
 LONE_SD = 0.08
 
+
+#: Products in loops [TFLOP/s], the best shape of mamf-finder (100 iterations each, warm device):
+#: geometric mean of bf16 and fp8, 1,769 and 3,353.3 on B300, 1,745 and 3,432.5 on B200, 1,822 and
+#: 3,615.6 on GB200 (stas00/ml-engineering 744d01e1, compute/accelerator/README.md). In bursts B300
+#: is 6 % ahead of B200, in loops it is not: both are capped at 1,000 W in a DGX (NVIDIA's user
+#: guides of DGX B200 and B300, power capping).
+LOOPED_TFLOP_PER_S: Final = {"B300-SXM": 2436.0, "B200-SXM": 2447.0, "GB200": 2567.0}
 
 #: Devices whose fp32 products hold their clock, which no op table shows: H200's reach 50.7 TFLOP/s
 #: at 8,192 cubed for 1.1 s, 49.8 at 4,096 cubed for 0.1 s (simcore calibrate, 2026-11-26; 1,980 MHz
@@ -30,11 +40,13 @@ class ClockRatios:
     """Kernel time over that in bursts, by way of timing and device.
 
     A device is in a table if both ways were measured on it. ``holds``: they are of vector units, on
-    which some devices hold their clock (``HOLD_SIMT_CLOCK``).
+    which some devices hold their clock (``HOLD_SIMT_CLOCK``). ``burst_flop_per_s``: rates of large
+    products in bursts, by device.
     """
 
     ratios: Mapping[Clock, Mapping[str, float]]
     holds: bool = False
+    burst_flop_per_s: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, clock: Clock, gpu: str) -> float:
         """The ratio of a device, else the median over devices, else 1.
@@ -50,6 +62,8 @@ class ClockRatios:
         A training simulator's kernels ran in long loops as well (derived), on another machine. A
         device that both collections have in long loops gets the geometric mean of the two, with
         half of their distance as the spread: its clock depends on the machine's cooling and power.
+        Another device of ``LOOPED_TFLOP_PER_S`` gets the mean of the ratios at which its rates in
+        bursts and in loops compare with theirs.
         """
         derived = self.ratios.get("derived", {})
         out: dict[str, Any] = {}
@@ -65,9 +79,24 @@ class ClockRatios:
                 both = [by_gpu[gpu], derived[gpu]]
                 apart = abs(math.log(both[0] / both[1])) / 2.0
                 figures[gpu] = figure(mean_log(both), max(0.05, apart), f"{source}+simumax")
+            if clock == "sustained":
+                figures |= self._from_loops(figures)
             out[f"{clock}_over_burst"] = {"pooled": pooled} | (
                 {"by_gpu": figures} if figures else {}
             )
+        return out
+
+    def _from_loops(self, figures: Mapping[str, Leaf]) -> dict[str, Leaf]:
+        """Figures of devices that were timed in ``LOOPED_TFLOP_PER_S`` alone."""
+        burst, looped = self.burst_flop_per_s, LOOPED_TFLOP_PER_S
+        timed = [g for g in figures if g in looped and g in burst]
+        out: dict[str, Leaf] = {}
+        for gpu in (burst.keys() & looped.keys() - figures.keys()) if timed else ():
+            ratios = [
+                figures[g]["value"] * burst[gpu] / burst[g] * looped[g] / looped[gpu] for g in timed
+            ]
+            spread = max(figures[g]["sd_log"] for g in timed)
+            out[gpu] = figure(mean_log(ratios), spread, "mamf", len(timed))
         return out
 
 
@@ -115,5 +144,13 @@ def clock_ratios(
         # Long eager loops under a profiler heat a device as well: without sustained timings, the
         # profiled ones stand for them.
         found = {"sustained": pairs.get("profiled", {}), **pairs}
-        ratios[name] = ClockRatios(found, holds=name == "simt")
+        rates = {
+            g: _share(f, "burst")
+            for g, f in by_gpu.items()
+            if name == "tensor" and "burst" in f.eff
+        }
+        in_bursts = {
+            g: mean_log(s.values()) * reference_peak(GPUS[g], "tensor") for g, s in rates.items()
+        }
+        ratios[name] = ClockRatios(found, name == "simt", in_bursts)
     return ratios

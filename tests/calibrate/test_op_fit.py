@@ -211,6 +211,21 @@ def test_long_loops_on_two_machines_are_averaged_and_their_distance_is_the_sprea
     assert (found["GB200"]["value"], found["GB200"]["sd_log"]) == (1.2, 0.05)
 
 
+def test_a_device_in_shared_loops_alone_is_as_far_from_each_of_the_others_as_there() -> None:
+    """Bursts of 1,000 and 1,100; loops in which it is as fast as one that lost 1.25 times."""
+    looped = clocks.LOOPED_TFLOP_PER_S
+    timed = {"sustained": {"B200-SXM": 1.25}}
+    burst = {"B200-SXM": 1000.0, "B300-SXM": 1100.0, "GB200": 1200.0}
+    found = clocks.ClockRatios(timed, burst_flop_per_s=burst).section()  # type: ignore[arg-type]
+    by_gpu = found["sustained_over_burst"]["by_gpu"]
+    of_b200 = 1000.0 / by_gpu["B200-SXM"]["value"]
+    for gpu in ("B300-SXM", "GB200"):
+        share = looped[gpu] / looped["B200-SXM"]
+        assert burst[gpu] / by_gpu[gpu]["value"] == pytest.approx(of_b200 * share, rel=0.005)
+    alone = clocks.ClockRatios({"sustained": {}}, burst_flop_per_s=burst).section()
+    assert "by_gpu" not in alone["sustained_over_burst"]  # nothing to compare with
+
+
 def test_attention_of_a_simulators_table_is_of_forward_passes_in_long_loops() -> None:
     """Forward at 0.6 of the peak and backward at 0.5, at clocks 1.2 times below a burst's."""
     shares = {"SimuMax/x.json attention": 0.6, "SimuMax/x.json attention_bwd": 0.5}
