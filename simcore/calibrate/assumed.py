@@ -24,8 +24,8 @@ SOURCES: Final[Mapping[str, str]] = {
     "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
     "power-fit": "fit of power_limited_frac to the by_gpu figures of the class",
     "sustained-fit": "products timed in loops of seconds or profiled at length against bursts",
-    "mamf": "ml-engineering (CC-BY-SA-4.0, read for the figures only) compute/accelerator: the best "
-    "products of mamf-finder, in loops on warm devices",
+    "mamf": "ml-engineering (CC-BY-SA-4.0, read for the figures only) compute/accelerator: the "
+    "best products of mamf-finder, in loops on warm devices",
     "assumption": "no table has it: see the note",
 }
 
