@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.strategy.dialects.lines import FIRST
+from simcore.strategy.dialects.lines import ODD
 from simcore.strategy.dialects.reading import Reading, Table
 
 #: What a plugin that is listed turns on by itself (integrations/*/args.py).
@@ -11,6 +11,7 @@ _TURNED_ON = {"CutCrossEntropyPlugin": "cut-cross-entropy"}
 _SWITCHED = ("LigerPlugin",)
 
 
+@ODD.register("plugins")
 def _plugins(reading: Reading, table: Table) -> None:
     """Read the listed plugins: what each turns on, and those that are not known."""
     for name in str(table.take("plugins") or "").split(","):
@@ -20,6 +21,3 @@ def _plugins(reading: Reading, table: Table) -> None:
                 table.put(key, True)
         elif plugin and plugin not in _SWITCHED:
             reading.approximate(f"plugins: {plugin}", "is not followed")
-
-
-FIRST["axolotl"] = _plugins

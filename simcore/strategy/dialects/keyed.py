@@ -14,7 +14,7 @@ from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
-from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold
+from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold, value_of
 from simcore.strategy.dialects.source import (
     Source,
     beside,
@@ -125,8 +125,9 @@ class TableDialect:
                 reading.say(option, value, why)
         for implied in record.implied:
             if implied.holds(reading.context, table.given):
-                for option, value in implied.options.items():
-                    reading.say(option, value, implied.because)
+                key = reading.key_of(implied.because) or implied.because
+                for option, word in implied.options.items():
+                    reading.say(option, value_of(word, reading.context), key)
         for refused in record.refused:
             if refused.option in reading.facts and refused.holds(reading.context, table.given):
                 reading.take_back(refused.option, refused.why)

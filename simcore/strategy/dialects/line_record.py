@@ -116,6 +116,9 @@ class LineRecord(DialectRecord):
     calls         functions whose keyword arguments in a Python script or notebook are its keys,
                   and what stands before these; the first one only this program has
     environment   variables of the environment, and the option that each states
+    before        function of ``lines.ODD`` that does what no key can say before keys are read, also
+                  of records that inherit this one
+    after         the same once they are read
     notes         sentences that are always told: what of such a run is predicted, and what is not
     marks         keys of which the line of another script has at least one if its arguments are
                   this program's; without marks only ``started`` counts
@@ -132,6 +135,8 @@ class LineRecord(DialectRecord):
     positional: str = ""
     calls: dict[str, str] = entry(default_factory=dict)
     environment: dict[str, str] = entry(default_factory=dict)
+    before: str = ""
+    after: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod

@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
 from simcore.base.record import dataclass
+from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
 from simcore.strategy.dialects.keyed import DIALECTS, Odd, TableDialect
@@ -47,10 +48,9 @@ _EVALUATION = re.compile(r"eval|valid|test|infer|sampl", re.IGNORECASE)
 _PAIR = re.compile(r"^[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+$")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
-#: What records cannot express: functions by record, called before (FIRST) and after (LAST) the keys
-#: of the record, or of one that inherits it, are read.
-FIRST: dict[str, Odd] = {}
-LAST: dict[str, Odd] = {}
+#: What records cannot express: functions by the names that records call them by (``before``,
+#: ``after``).
+ODD: Registry[Odd] = Registry("function of records of launch lines")
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class LineDialect(TableDialect):
                 reading.ignore(key)
                 table.drop(key)
                 del table.given[key]
-        for first in _of_family(self.name, FIRST):
+        for first in _of_family(self.name, "before"):
             first(reading, table)
         reading.dialect = self.name if self.record.program else dialect.name
         launch = dialect.read_table(reading, table)
@@ -291,7 +291,7 @@ class LineDialect(TableDialect):
         """The options that arguments state; the rest is told."""
         record = self.record
         table = Table(_interpolated(found.given), "", found.spelt)
-        for first in _of_family(self.name, FIRST):
+        for first in _of_family(self.name, "before"):
             first(reading, table)
         if not self.certain:
             _lift(table, {*record.names()})
@@ -303,7 +303,7 @@ class LineDialect(TableDialect):
         if self.certain and self.own:
             reading.say("other.program", self.name, script)
         self.state(reading, table)
-        for last in _of_family(self.name, LAST):
+        for last in _of_family(self.name, "after"):
             last(reading, table)
         if not self.certain:
             _tell_names(reading, table, script, self.name)
@@ -413,12 +413,13 @@ def _ending(source: Source) -> str:
     return source.suffix if source.suffix in FILES else ".yaml"
 
 
-def _of_family(name: str, functions: Mapping[str, Odd]) -> Iterator[Odd]:
+def _of_family(name: str, when: Literal["before", "after"]) -> Iterator[Odd]:
     """The functions of the records that a record inherits, and its own."""
-    for base in LINES[name].inherits:
-        yield from _of_family(base, functions)
-    if name in functions:
-        yield functions[name]
+    record = LINES[name]
+    for base in record.inherits:
+        yield from _of_family(base, when)
+    if function := record.before if when == "before" else record.after:
+        yield ODD[function]
 
 
 def line_programs() -> tuple[str, ...]:

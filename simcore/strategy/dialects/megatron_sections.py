@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcore.strategy.dialects.line_record import fold_key
-from simcore.strategy.dialects.lines import FIRST
+from simcore.strategy.dialects.lines import ODD
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import FALSE, fold
 
@@ -60,6 +60,7 @@ _CALLED_BY_SWIFT = {"max-length": "seq-length"}
 _OWNER = {"model.seq_length": "dataset.seq_length", "model.seq-length": "dataset.seq-length"}
 
 
+@ODD.register("sections as flags")
 def as_flags(reading: Reading, table: Table) -> None:
     """Turn the keys of a configuration in sections into Megatron-LM's flags."""
     _adapters(reading, table)
@@ -111,6 +112,7 @@ def _adapters(reading: Reading, table: Table) -> None:
     reading.say("lora_targets", named, "peft")
 
 
+@ODD.register("sections of a trainer as flags")
 def nemo(reading: Reading, table: Table) -> None:
     """NeMo's trainer has the nodes, and names Megatron's FSDP."""
     for key, option in (("trainer.num_nodes", "nnodes"), ("trainer.devices", "nproc_per_node")):
@@ -124,6 +126,7 @@ def nemo(reading: Reading, table: Table) -> None:
     as_flags(reading, table)
 
 
+@ODD.register("flags with other defaults")
 def swift(reading: Reading, table: Table) -> None:
     """ms-swift's arguments: switches with values, and defaults that Megatron-LM does not have."""
     given = {fold_key(k): table.take(k) for k in list(table.given)}
@@ -140,8 +143,3 @@ def swift(reading: Reading, table: Table) -> None:
         name, plain = _CALLED_BY_SWIFT.get(key, key), fold(value)
         if plain not in (*FALSE, "none", "null"):
             table.put(name, True if plain == "true" else _TYPES.get(str(value), value), key)
-
-
-FIRST["ms-swift-megatron"] = swift
-FIRST["megatron-bridge"] = as_flags
-FIRST["nemo"] = nemo

@@ -12,7 +12,7 @@ from typing import Any
 from simcore.base.units import KIB
 from simcore.strategy.dialects.base import Launch
 from simcore.strategy.dialects.keyed import DIALECTS
-from simcore.strategy.dialects.lines import FIRST, LineDialect, of_table
+from simcore.strategy.dialects.lines import ODD, LineDialect, of_table
 from simcore.strategy.dialects.reading import Reading, Table
 
 _MODULES = ("modules.pre-trainer.", "modules.post-trainer.", "modules.sft-trainer.")
@@ -26,6 +26,7 @@ _OF_MEGATRON = {"bf16": True, "use-distributed-optimizer": True, "use-flash-attn
                 "micro-batch-size": 2, "global-batch-size": 16, "seq-length": KIB}  # fmt: skip
 
 
+@ODD.register("overrides of a framework")
 def overrides(reading: Reading, table: Table) -> None:
     """Read the overrides of a module by the program that it names."""
     for key, value in table.given.items():
@@ -72,6 +73,3 @@ def _read(reading: Reading, framework: str, data: dict[str, Any]) -> Launch:
         return LineDialect("maxtext").read_arguments(inner, of_table(named), "the file")
     reading.refuse(f"framework {framework}", "is not supported yet: megatron, torchtitan, maxtext")
     return Reading("primus", reading.source).finish()
-
-
-FIRST["primus"] = overrides

@@ -8,6 +8,7 @@ of the dialect's module (``keyed.TableDialect``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from simcore.base.database import Database
 from simcore.base.part import Part, Record, entry
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS
+from simcore.workload.archs.formulas import formula
 
 Word = str | int | float | bool
 #: Values with which a condition holds. ``any``: any value; null: no value; ``on``: true.
@@ -109,10 +111,29 @@ class Meaning(Clause):
 
 
 class Implied(Clause):
-    """Options that the program sets by itself; ``because``: the key or fact that says so."""
+    """Options that the program sets by itself.
+
+    options   values, or formulas of what is stated (``=4 * n_embd`` of ``other.n_embd``)
+    because   the key that says so, or the fact that a key states
+    """
 
     options: dict[str, Word]
     because: str
+
+
+def value_of(word: Word, facts: Mapping[str, Any]) -> Word | None:
+    """A value of ``Implied.options``; None for a formula of what is not stated."""
+    if not (isinstance(word, str) and word.startswith("=")):
+        return word
+    named: defaultdict[str, Any] = defaultdict(lambda: None)
+    for name, value in facts.items():
+        whole = isinstance(value, float) and value.is_integer()
+        named[name.removeprefix("other.")] = int(value) if whole else value
+    try:
+        found: Word | None = formula(word[1:])(named)
+    except (TypeError, ZeroDivisionError):
+        return None
+    return found
 
 
 class Written(Clause):

@@ -1,6 +1,6 @@
-"""Sizes of a job that follow from several arguments of a program together.
+"""What follows from several arguments of a program together and no formula of a record can say.
 
-Each function is called after a record of ``programs_db/dialects/lines`` was read, whose
+Each function is called for the records of ``programs_db/dialects/lines`` that name it; their
 ``other.NAME`` facts hold the arguments.
 """
 
@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.strategy.dialects.line_record import fold_key
-from simcore.strategy.dialects.lines import FIRST, LAST
+from simcore.strategy.dialects.lines import ODD
 from simcore.strategy.dialects.reading import Reading, Table, flat
 from simcore.strategy.dialects.source import beside, toml_table
 
 #: Products of a layer by the parts that switches name.
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "o_proj",
           "mlp": "gate_proj,up_proj,down_proj"}  # fmt: skip
-#: How many times as wide as the residual the products between are, where a program says no width.
-_WIDENED = 4
-#: Words of GPT-2, padded to a multiple of 64; characters of a data set of characters.
-_PADDED_VOCABULARY, _CHARACTERS = 50_304, 65
-#: Windows are multiples of a tile of FlashAttention-3.
-_TILE = 128
 #: A file of weights or of a network, named after its model: NAME.pt, NAME.yaml.
 _WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml)$")
 
@@ -36,48 +29,9 @@ def _number(reading: Reading, name: str) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _micro_batch_of_tokens(reading: Reading) -> None:
-    """State how many sequences of greatest length fit in a micro-batch that is given in tokens.
-
-    The tokens are those of one context rank.
-    """
-    tokens, length = _number(reading, "other.tokens"), _number(reading, "seq_len")
-    if reading.context.get("other.by_tokens") is not True or not tokens or not length:
-        return
-    key = reading.key_of("other.tokens")
-    ranks = _number(reading, "cp") or 1
-    reading.say("micro_batch", max(tokens * ranks // length, 1), key)
-
-
-def of_prompts_and_answers(reading: Reading, _table: Table) -> None:
-    """A sequence is a prompt and its answer; a mini-batch counts prompts."""
-    prompt, answer = _number(reading, "other.prompt"), _number(reading, "other.response")
-    if prompt and answer:
-        reading.say("seq_len", prompt + answer, reading.key_of("other.response"))
-    prompts, answers = _number(reading, "other.mini_batch"), _number(reading, "other.answers")
-    if prompts and answers:
-        reading.say("global_batch", prompts * answers, reading.key_of("other.mini_batch"))
-    _micro_batch_of_tokens(reading)
-    if reading.said("micro_batch") is None:
-        reading.refuse("ppo_micro_batch_size_per_gpu", "is not stated", "micro_batch")
-
-
-def of_tokens(reading: Reading, _table: Table) -> None:
-    """A micro-batch is given in tokens."""
-    _micro_batch_of_tokens(reading)
-
-
-def of_nominal_batch(reading: Reading, _table: Table) -> None:
-    """The batch is of all GPUs, and is repeated up to a nominal number of images an update.
-
-    Micro-steps: round(nominal / batch), at least 1.
-    """
-    batch, nominal = _number(reading, "other.batch"), _number(reading, "other.nominal")
-    if batch and nominal:
-        accumulation = max(round(nominal / batch), 1)
-        key = reading.key_of("other.batch")
-        reading.say("grad_accum", accumulation, key)
-        reading.say("global_batch", batch * accumulation, key)
+@ODD.register("weights and devices")
+def of_weights_and_devices(reading: Reading, _table: Table) -> None:
+    """A model is named after its file of weights or of a network; devices are a list of numbers."""
     name = str(reading.said("model") or "")
     if match := _WEIGHTS.match(PurePath(name).name):
         reading.say("model", match[1], reading.key_of("model"))
@@ -86,6 +40,7 @@ def of_nominal_batch(reading: Reading, _table: Table) -> None:
         reading.say("nproc_per_node", len(listed), reading.key_of("other.devices"))
 
 
+@ODD.register("file of data sets")
 def of_data_sets(reading: Reading, table: Table) -> None:
     """The file that describes the data has batch and resolution.
 
@@ -123,6 +78,7 @@ def of_data_sets(reading: Reading, table: Table) -> None:
         reading.say("resolution", turned[0] if same else "x".join(turned[:2]), key)
 
 
+@ODD.register("axes of a mesh")
 def of_axes(reading: Reading, _table: Table) -> None:
     """A device's batch, and the axes of a mesh, of which -1 takes the devices that are left.
 
@@ -149,14 +105,7 @@ def of_axes(reading: Reading, _table: Table) -> None:
         reading.say("shard_ranks", (within or 1) * (over or 1), key)
 
 
-def of_degrees(reading: Reading, _table: Table) -> None:
-    """The number of ranks is the product of all degrees."""
-    data = _number(reading, "other.dp")
-    ranks = math.prod(_number(reading, degree) or 1 for degree in ("tp", "pp", "cp"))
-    if data and "nproc_per_node" not in reading.context:
-        reading.say("n_gpus", data * ranks, reading.key_of("other.dp"))
-
-
+@ODD.register("keys below trainer")
 def of_trainer(_reading: Reading, table: Table) -> None:
     """Keys below ``trainer`` are read as if they stood at the top level."""
     for key in [k for k in table.given if k.startswith("trainer.")]:
@@ -164,6 +113,7 @@ def of_trainer(_reading: Reading, table: Table) -> None:
         del table.given[key]
 
 
+@ODD.register("number or list of devices")
 def of_devices(reading: Reading, _table: Table) -> None:
     """Devices are a number, or a list of device numbers."""
     devices = str(reading.context.get("other.devices", "")).strip("[]")
@@ -175,6 +125,7 @@ def of_devices(reading: Reading, _table: Table) -> None:
                 reading.key_of("other.devices"))  # fmt: skip
 
 
+@ODD.register("adapters by part")
 def of_named_parts(reading: Reading, _table: Table) -> None:
     """Products have adapters by a switch for each part of a layer."""
     said = reading.context
@@ -182,48 +133,7 @@ def of_named_parts(reading: Reading, _table: Table) -> None:
     reading.say("lora_targets", ",".join(on), reading.key_of("other.on_query"))
 
 
-def of_all_ranks(reading: Reading, table: Table) -> None:
-    """Micro-steps are of all ranks together; the model is GPT-2 of any size, or a checkpoint."""
-    batch, steps = _number(reading, "micro_batch"), _number(reading, "other.steps_of_all_ranks")
-    if batch and steps:
-        reading.say("global_batch", batch * steps, reading.key_of("other.steps_of_all_ranks"))
-    start = str(reading.context.get("other.start"))
-    if start.startswith("gpt2"):
-        reading.say("model", start, reading.key_of("other.start"))
-        return
-    reading.say("model", "gpt2", reading.key_of("other.start"))
-    width, key = _number(reading, "other.n_embd") or 1, reading.key_of("other.n_embd")
-    characters = str(table.given.get("dataset", "")).endswith("_char")
-    sizes = {
-        "layers": _number(reading, "other.n_layer"), "heads": _number(reading, "other.n_head"),
-        "hidden": width, "ffn": _WIDENED * width, "bias": bool(reading.context.get("other.bias")),
-        "vocab": _CHARACTERS if characters else _PADDED_VOCABULARY,
-    }  # fmt: skip
-    for name, size in sizes.items():
-        reading.say(f"set.{name}", size, key)
-
-
-def of_depth(reading: Reading, _table: Table) -> None:
-    """Width and heads follow from the depth; a step is given in tokens; S is a window's layer."""
-    depth, aspect = _number(reading, "other.depth"), _number(reading, "other.aspect")
-    head, length = _number(reading, "other.head_dim"), _number(reading, "seq_len")
-    if depth and aspect and head:
-        heads = -(-depth * aspect // head)
-        key = reading.key_of("other.depth")
-        sizes = {"layers": depth, "hidden": heads * head, "heads": heads, "kv_heads": heads,
-                 "head_dim": head, "ffn": _WIDENED * heads * head}  # fmt: skip
-        for name, size in sizes.items():
-            reading.say(f"set.{name}", size, key)
-    windows = str(reading.context.get("other.windows", "")).upper()
-    if length and "S" in windows:
-        reading.say("set.window", -(-length // 4 // _TILE) * _TILE, "--window-pattern")
-        pattern = windows.replace("S", "w").replace("L", "f")
-        reading.say("set.window_pattern", pattern, "--window-pattern")
-    tokens = _number(reading, "other.batch_tokens")
-    if tokens and length:
-        reading.say("global_batch", tokens // length, reading.key_of("other.batch_tokens"))
-
-
+@ODD.register("first process")
 def of_first_process(reading: Reading, table: Table) -> None:
     """Keys of the first process of a job are read as if they stood at the top level.
 
@@ -248,22 +158,3 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _largest(value: Any) -> int | None:
     numbers = value if isinstance(value, list | tuple) else [value]
     return max((n for n in numbers if isinstance(n, int)), default=None)
-
-
-_OF_RECORDS: dict[str, Callable[[Reading, Table], None]] = {
-    "verl": of_prompts_and_answers,
-    "verl-sft-engine": of_tokens,
-    "ultralytics": of_nominal_batch,
-    "sd-scripts": of_data_sets,
-    "diffusion-pipe": of_data_sets,
-    "musubi-tuner": of_data_sets,
-    "maxtext": of_axes,
-    "nanotron": of_degrees,
-    "lightning": of_devices,
-    "litgpt-lora": of_named_parts,
-    "nanogpt": of_all_ranks,
-    "nanochat": of_depth,
-}
-LAST.update(_OF_RECORDS)
-FIRST["prime-rl-trainer"] = of_trainer
-FIRST["ai-toolkit"] = of_first_process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simcore.strategy.dialects.lines import FIRST, LAST
+from simcore.strategy.dialects.lines import ODD
 from simcore.strategy.dialects.reading import Reading, Table
 
 #: Builder of a model: lora_llama3_1_8b, qwen2_5_7b_base, of torchtune.models.llama3_1.
@@ -16,6 +16,7 @@ _MODULES = {"output_proj": "o_proj"}
 _MLP = "gate_proj,up_proj,down_proj"
 
 
+@ODD.register("recipe's model")
 def _model(reading: Reading, table: Table) -> None:
     """Read the model and its adapters from the builder that the file names."""
     component = str(table.take("model.-component-") or "").rpartition(".")[2]
@@ -41,12 +42,9 @@ def _model(reading: Reading, table: Table) -> None:
         reading.say("lora_targets", ",".join(listed), "model.lora_attn_modules")
 
 
+@ODD.register("recipe's sharding")
 def _strategy(reading: Reading, _table: Table) -> None:
     """State how it shards: FSDP 2 in recipes for several devices."""
     if "strategy" not in reading.facts:
         alone = "single_device" in str(reading.context.get("other.script", ""))
         reading.say("strategy", "single" if alone else "zero3", "the recipe")
-
-
-FIRST["torchtune"] = _model
-LAST["torchtune"] = _strategy

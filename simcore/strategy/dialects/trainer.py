@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from simcore.strategy.dialects.lines import FIRST, LAST, of_table
+from simcore.strategy.dialects.lines import ODD, of_table
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, json_table
 
@@ -17,6 +17,7 @@ _NARROW = ("bf16", "fp16")
 _LAST_NAMES = re.compile(r"(?:^|[.\\])((?:\w*\((?:\?:)?[\w|]{1,200}\)\w*){1,2})\$?$")
 
 
+@ODD.register("sharding words")
 def sharding_words(reading: Reading, table: Table) -> None:
     """Take the words of ``--fsdp`` apart: how it shards, and whether it offloads.
 
@@ -113,12 +114,9 @@ def adapted(reading: Reading, _table: Table) -> None:
         reading.say("quantised_base", "nf4", reading.key_of("model"))
 
 
+@ODD.register("sharding and precision")
 def finish(reading: Reading, table: Table) -> None:
     """Settle what follows from several keys, and from the launch files that a line names."""
     adapted(reading, table)
     settle_precision(reading, table)
     sharding_program(reading, table)
-
-
-FIRST["trainer"] = sharding_words
-LAST["trainer"] = finish

@@ -23,8 +23,8 @@ def round8(width: float) -> int:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ceil": math.ceil, "float": float, "gcd": lambda numbers: math.gcd(*numbers), "int": int,
-    "len": len, "max": max, "min": min, "prod": math.prod, "round": round, "round8": round8,
-    "sum": sum,
+    "len": len, "max": max, "min": min, "prod": math.prod, "replace": str.replace, "round": round,
+    "round8": round8, "sum": sum, "upper": str.upper,
 }  # fmt: skip
 _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,

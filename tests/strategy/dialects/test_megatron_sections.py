@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from simcore.strategy.dialects.lines import FIRST
+from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.lines import ODD
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import Source
 
@@ -14,7 +15,7 @@ from simcore.strategy.dialects.source import Source
 def flags(program: str, data: dict[str, Any]) -> tuple[dict[str, Any], Reading]:
     """The flags that a configuration becomes, and what is stated beside them."""
     reading, table = Reading(program, Source("", "line")), Table(data)
-    FIRST[program](reading, table)
+    ODD[LINES[program].before](reading, table)
     return {k: table.take(k) for k in list(table.given)}, reading
 
 

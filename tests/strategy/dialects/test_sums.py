@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from simcore.strategy.dialects.lines import FIRST, LAST
+from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.lines import ODD, LineDialect
 from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.record import value_of
 from simcore.strategy.dialects.source import Source
 
 
@@ -20,7 +22,13 @@ def read(program: str, source: Source | None = None, /, **said: Any) -> Reading:
     reading = Reading(program, source or Source("", "line"))
     for name, value in said.items():
         reading.say(name.replace("other_", "other."), value, f"--{name}")
-    LAST[program](reading, Table({}))
+    for implied in LINES[program].implied:
+        if implied.holds(reading.context, {}):
+            for option, word in implied.options.items():
+                key = reading.key_of(implied.because) or implied.because
+                reading.say(option, value_of(word, reading.context), key)
+    if function := LINES[program].after:
+        ODD[function](reading, Table({}))
     return reading
 
 
@@ -56,12 +64,58 @@ def test_a_sequence_is_a_prompt_and_its_answer() -> None:
     said = {"other_prompt": 512, "other_response": 1536, "other_mini_batch": 64, "other_answers": 5}
     found = read("verl", **said, other_by_tokens=True, other_tokens=8192)
     expected = {"seq_len": 2048, "global_batch": 320, "micro_batch": 4}
-    assert new(found, *expected) == expected and not found.refuses("micro_batch")
-    without = read("verl", **said)
-    assert without.said("micro_batch") is None and without.refuses("micro_batch")
+    assert new(found, *expected) == expected
     given = read("verl", micro_batch=3, other_prompt=512, other_mini_batch=64)
     assert new(given, "seq_len", "global_batch", "micro_batch") == {"micro_batch": 3}
-    assert not given.refuses("micro_batch")
+
+
+@pytest.mark.parametrize(
+    ("word", "missing"),
+    [("x=1", True), ("use_dynamic_bsz=true", False), ("ppo_micro_batch_size_per_gpu=2", False)],
+)
+def test_a_micro_batch_is_in_samples_or_in_tokens(word: str, missing: bool) -> None:
+    reading = Reading("verl", Source("", "line"))
+    found = LineDialect("verl").read_words(reading, [f"actor_rollout_ref.actor.{word}"], "the line")
+    assert any(u.word == "micro_batch" for u in found.unsupported) == missing
+
+
+# -- formulas of records ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        (4, 4), ("flash", "flash"), ("=4 * width", 3072), ("=tp * width", 1536),
+        ("=width // depth", None),  # not stated
+        ("=width / none", None), ("=1 if tp else 2", 1), ("=1 if pp else 2", 2),
+        ("=upper(name)", "GPT"), ("=upper(other)", None),
+    ],
+)  # fmt: skip
+def test_formulas_of_what_is_stated(word: Any, value: Any) -> None:
+    facts = {"other.width": 768.0, "tp": 2, "other.none": 0, "other.name": "gpt"}
+    assert value_of(word, facts) == value
+
+
+def test_windows_of_a_quarter_in_whole_tiles() -> None:
+    """nanochat, gpt.py: -(-long_window // 4 // 128) * 128."""
+    for length, window in ((2048, 512), (1000, 256), (128, 128), (513, 256)):
+        found = read("nanochat", other_windows="sSl", seq_len=length)
+        assert new(found, "set.window", "set.window_pattern") == {
+            "set.window": window, "set.window_pattern": "wwf",
+        }  # fmt: skip
+        assert window == -(-length // 4 // 128) * 128
+    assert new(read("nanochat", other_windows="L", seq_len=2048), "set.window") == {}
+
+
+def test_a_vocabulary_is_of_words_or_of_characters() -> None:
+    said = "python nanoGPT/train.py --dataset={} --batch_size=1"
+    found = [
+        LineDialect("nanogpt").read_words(
+            Reading("nanogpt", Source("", "line")), said.format(name).split()[2:], "train.py"
+        )
+        for name in ("shakespeare_char", "openwebtext")
+    ]
+    assert [launch.settings["vocab"] for launch in found] == [65, 50_304]
 
 
 # -- batches of all GPUs ---------------------------------------------------------------------------
@@ -215,5 +269,5 @@ def test_a_file_that_is_not_at_hand_is_told() -> None:
 
 def test_what_stands_below_trainer_is_read_as_if_it_stood_above() -> None:
     table = Table({"trainer": {"model": {"name": "x"}, "batch": 3}, "other": 1})
-    FIRST["prime-rl-trainer"](Reading("prime-rl-trainer", Source("", "line")), table)
+    ODD[LINES["prime-rl-trainer"].before](Reading("prime-rl-trainer", Source("", "line")), table)
     assert table.given == {"model.name": "x", "batch": 3, "other": 1}
