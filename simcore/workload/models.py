@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
@@ -26,6 +26,10 @@ _MOST, _MOST_LAYERS = 2_000_000_000, 10_000
 BUFFERS_A_NORM = 3
 #: Bytes per weight that was cast to 16 bit.
 _HALF_BYTES = 2.0
+
+
+#: What a record states of an alias.
+_Stated = TypeVar("_Stated")
 
 
 class FrozenRecord(Part):
@@ -131,6 +135,10 @@ class ModelRecord(Sourced):
     called: dict[str, str] = entry(
         default_factory=dict, description="full names of aliases that name a separate model"
     )
+    sees: dict[str, dict[str, Any]] = entry(
+        default_factory=dict,
+        description="vision_config, as of their config.json, of aliases with an encoder of images",
+    )
     arch: str
     sample_unit: str
     config: dict[str, Scalar] = entry(default_factory=dict)
@@ -164,8 +172,7 @@ class ModelRecord(Sourced):
         """This record, under the full name of the alias ``name`` if that alias has one."""
         if not self.called:
             return self
-        by_alias = {fold_name(k.rpartition("/")[2]): v for k, v in self.called.items()}
-        full_name = by_alias.get(fold_name(name.rpartition("/")[2]))
+        full_name = of_alias(self.called, name)
         return self if full_name is None else _renamed(self, full_name)
 
     def build(self, **overrides: Scalar) -> Workload:
@@ -175,6 +182,12 @@ class ModelRecord(Sourced):
     def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """All settings of the architecture: its defaults, then the record's, then ``overrides``."""
         return {**_own_settings(self), **overrides}
+
+
+def of_alias(stated: Mapping[str, _Stated], name: str) -> _Stated | None:
+    """What a record states of the alias ``name``; None where it states nothing."""
+    by_alias = {fold_name(k.rpartition("/")[2]): v for k, v in stated.items()}
+    return by_alias.get(fold_name(name.rpartition("/")[2]))
 
 
 @lru_cache(maxsize=1000)

@@ -25,7 +25,15 @@ from simcore.base.figures import Figure
 from simcore.base.names import family
 from simcore.base.question import once_a_question
 from simcore.workload.graph import Workload
-from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
+from simcore.workload.models import (
+    MODELS,
+    ZOO_LISTS,
+    Dataset,
+    ModelRecord,
+    Scalar,
+    Training,
+    of_alias,
+)
 from simcore.workload.permission import names_code, permitted
 from simcore.workload.settings import GIVEN, PREFIX, arch_record, settings_given, with_settings
 
@@ -187,12 +195,27 @@ def record_named(text: str) -> ModelRecord:
     """The record that a name of models_db or of a hub means; never a path. Raises UnknownName."""
     base = _base_of(text)
     try:
-        return MODELS[base].under(base)
+        return _seeing(MODELS[base].under(base), base)
     except UnknownName as err:
         library, slash, name = text.partition("/")
         if slash and library in ZOO_LISTS:
             raise UsageError(f"unknown model {text!r}: did you mean {library}:{name}?") from None
         raise _unknown(text, name or text, err) from None
+
+
+def _seeing(record: ModelRecord, name: str) -> ModelRecord:
+    """The record with the encoder of images that the alias ``name`` has, if it has one."""
+    if not record.sees or of_alias(record.sees, name) is None:
+        return record
+    return _with_encoder(record, name)
+
+
+@lru_cache(maxsize=64)
+def _with_encoder(record: ModelRecord, name: str) -> ModelRecord:
+    """One object an alias: caches compare records by identity."""
+    from simcore.workload.huggingface import with_encoder
+
+    return with_encoder(record, of_alias(record.sees, name) or {})
 
 
 def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from simcore.base.errors import UnknownName, UsageError
 from simcore.workload.models import MODELS
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import record_named, resolve_model
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,18 @@ def test_what_remains_must_be_a_whole_name(name: str) -> None:
 def test_what_has_no_base_is_unknown_as_it_was_typed() -> None:
     with pytest.raises(UnknownName, match="'nobody-7b-instruct'"):
         resolve_model("nobody-7b-instruct")
+
+
+@pytest.mark.parametrize(
+    ("name", "frozen"),
+    [
+        # transformers' Qwen2_5_VisionTransformer and CLIPVisionModel with LLaVA's projector, counted
+        ("qwen2.5-vl-7b", 676_550_144), ("Qwen/Qwen2.5-VL-7B-Instruct", 676_550_144),
+        ("llava-1.5-7b", 303_507_456 + 20_979_712), ("qwen2.5-7b", 0),
+    ],
+)  # fmt: skip
+def test_an_alias_may_see_through_a_frozen_encoder(name: str, frozen: int) -> None:
+    record = record_named(name)
+    held = sum(f.resident_numel for f in record.build().frozen)
+    assert math.isclose(held, frozen, rel_tol=1e-4)
+    assert record_named(name) is record, "caches compare records by identity"

@@ -34,7 +34,7 @@ BODY_LISTS: tuple[str, ...] = (
     "vit", "vit_rotary",
 )  # fmt: skip
 #: Those of networks that only run forward.
-FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder")
+FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder", "vision_encoder")
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
@@ -68,7 +68,7 @@ KINDS = {
     ),
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c3k2"),
     "segmentation": ("unet", "unet_volume", "vnet"),
-    "image and text": ("clip", "siglip"),
+    "image and text": ("clip", "siglip", "vision_encoder"),
     "diffusion": (
         "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "ltx", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",

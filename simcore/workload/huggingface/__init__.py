@@ -4,7 +4,7 @@ Records in ``models_db/config_types`` say how the keys of each ``model_type`` be
 architecture (``records``, ``translate``). Missing keys have the defaults of transformers 5.
 """
 
-from simcore.workload.huggingface.read import read_config
+from simcore.workload.huggingface.read import read_config, with_encoder
 from simcore.workload.huggingface.records import class_names, model_types
 
-__all__ = ["class_names", "model_types", "read_config"]
+__all__ = ["class_names", "model_types", "read_config", "with_encoder"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,14 @@ from simcore.base.figures import Figure
 from simcore.base.names import all_printable, printable
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.records import class_names, model_types
-from simcore.workload.huggingface.translate import Translated, translated
-from simcore.workload.models import ModelRecord, Training
+from simcore.workload.huggingface.translate import (
+    VISION,
+    Translated,
+    encoder_of,
+    sees,
+    translated,
+)
+from simcore.workload.models import FrozenRecord, ModelRecord, Training
 
 #: The largest accepted file. A config has a few kilobytes; a file of megabytes holds weights or a
 #: tokenizer.
@@ -24,6 +31,8 @@ DEFAULT_SEQ_LEN = 4096
 #: The least similarity of a misspelt type and a supported one that is offered instead; mamba and
 #: llama, for example, share half of their letters.
 _SLIP_FRAC = 0.75
+#: What an encoder of images is called.
+_ENCODER = "vision encoder"
 
 
 def read_config(path: Path) -> ModelRecord:
@@ -136,6 +145,25 @@ def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
     return stem, stem if stem == kind else f"{stem} ({kind})"
 
 
+def with_encoder(record: ModelRecord, vision: Mapping[str, Any]) -> ModelRecord:
+    """A language model with the frozen encoder of images that a ``vision_config`` describes.
+
+    One image a sample runs through it unless the job says otherwise. Raises DataError.
+    """
+    path = Path(f"{record.name}: {VISION}")
+    fields = Fields({VISION: vision}, path, "")
+    encoder = encoder_of(str(vision.get("model_type", "")), fields, record.config["hidden"], 1)
+    update = {"frozen": _frozen(encoder), "notes": (*record.notes, sees(encoder))}
+    return record.model_copy(update=update)
+
+
+def _frozen(encoder: Translated | None) -> tuple[FrozenRecord, ...]:
+    if encoder is None:
+        return ()
+    counted = Figure(value=0.0, source="config", note="follows from the settings")
+    return (FrozenRecord(name=_ENCODER, arch=encoder.arch, config=encoder.config, params=counted),)
+
+
 def _record(
     path: Path, kind: str, data: dict[str, Any], translation: Translated,
     config: dict[str, int | float | bool | str], length_note: str,
@@ -160,6 +188,7 @@ def _record(
             ),
         ),
         modules_of="config",
+        frozen=_frozen(translation.encoder),
         notes=translation.notes,
         length_note=length_note,
         sources={"config": str(path)},

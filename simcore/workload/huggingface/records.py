@@ -45,6 +45,8 @@ class TypeRecord(Rules):
     - ``cases``: further rules under conditions.
     - ``language_model``: keys of the object that describes the language model of a type that holds
       one; ``type``: its type, where that is always the same.
+    - ``tower``: the type of its encoder of images (``stated``: vision_config says it), where one is
+      described; ``images``: how many images a sample has unless the job says.
     """
 
     about: str
@@ -56,6 +58,13 @@ class TypeRecord(Rules):
     cases: tuple[Rules, ...] = ()
     language_model: tuple[str, ...] = ()
     type: str = ""
+    tower: str = ""
+    images: int = 0
+
+
+def record_names() -> frozenset[str]:
+    """Names of all records, also of those that are no types."""
+    return frozenset(name for records in _files().values() for name in records)
 
 
 def model_types() -> tuple[str, ...]:

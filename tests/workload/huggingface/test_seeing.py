@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 import torch
 import transformers
 from huggingface import cases
+from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.errors import DataError
 from simcore.workload.huggingface import read_config
+from simcore.workload.settings import with_settings
 
 _TEXT: dict[str, Any] = {
     "vocab_size": 101, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -86,7 +90,69 @@ def test_the_language_model_is_the_one_inside(kind: str, tmp_path: Path) -> None
     path.write_text(json.dumps(data), encoding="utf-8")
     record = read_config(path)
     assert record.params.value == numel
-    assert "the language model only: the vision encoder is left out" in record.notes
+    left_out = "the language model only: the vision encoder is left out" in record.notes
+    assert left_out is (kind not in _TOWERS) is (not record.frozen)
+
+
+#: Kinds whose encoder of images is described, and how far its parameters may be off: Pixtral's
+#: patches are merged by a narrower product, PaliGemma's projector is one product without a norm.
+_TOWERS = {
+    "gemma3": 0.1, "mistral3": 0.01, "llava": 1e-3, "llava_next": 1e-3, "llava_onevision": 1e-3,
+    "internvl": 1e-3, "qwen2_vl": 1e-3, "qwen2_5_vl": 1e-3, "qwen3_vl": 1e-3, "qwen3_vl_moe": 1e-3,
+    "paligemma": 0.01, "llava_next_video": 1e-3, "vipllava": 1e-3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(_TOWERS.keys() & _SEEING.keys()))
+def test_the_encoder_of_images_holds_what_transformers_has(kind: str, tmp_path: Path) -> None:
+    """Parameters of everything but the language model, counted on the meta device."""
+    name, text = _SEEING[kind]
+    config = getattr(transformers, f"{name}Config")(text_config=text)
+    with torch.device("meta"):
+        model = getattr(transformers, f"{name}ForConditionalGeneration")(config).model
+    inside = ("language_model", "text_model")
+    seen = sum(p.numel() for n, m in model.named_children() if n not in inside
+               for p in m.parameters())  # fmt: skip
+    (tower,) = read_config(cases.written(config, tmp_path)).build().frozen
+    assert math.isclose(tower.resident_numel, seen, rel_tol=_TOWERS[kind])
+
+
+def _flop(run: Callable[[], object]) -> float:
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+def test_the_flop_of_clips_tower_and_projector(tmp_path: Path) -> None:
+    """Those that torch counts for one image of 4 x 4 patches and a class token."""
+    vision = {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 96,
+              "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 56,
+              "patch_size": 14}  # fmt: skip
+    text = {**_TEXT, "model_type": "llama"}
+    config = transformers.LlavaConfig(text_config=text, vision_config=vision)
+    model = transformers.LlavaForConditionalGeneration(config).model
+    model.vision_tower.set_attn_implementation("eager")
+    pixels = torch.zeros(1, 3, 56, 56)
+    told = _flop(lambda: model.get_image_features(pixel_values=pixels, vision_feature_layer=-2))
+    ours = read_config(cases.written(config, tmp_path)).build()
+    assert math.isclose(ours.frozen_flop, told, rel_tol=0.02), "the class token is not projected"
+
+
+def test_the_flop_of_qwens_tower_with_windows(tmp_path: Path) -> None:
+    """One image of 16 x 16 patches in windows of 8 x 8, one layer of four without windows."""
+    vision = {"depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2,
+              "out_hidden_size": 48, "fullatt_block_indexes": [3]}  # fmt: skip
+    config = transformers.Qwen2_5_VLConfig(text_config=_TEXT, vision_config=vision)
+    tower = transformers.Qwen2_5_VLForConditionalGeneration(config).model.visual
+    tower.set_attn_implementation("eager")
+    patches = torch.zeros(256, 3 * 2 * 14 * 14)
+    told = _flop(lambda: tower(patches, grid_thw=torch.tensor([[1, 16, 16]])))
+    record = with_settings(read_config(cases.written(config, tmp_path)), {"image": 224})
+    assert math.isclose(record.build().frozen_flop, told, rel_tol=1e-6)
+    two = with_settings(record, {"images": 2}).build()
+    none = with_settings(record, {"images": 0}).build()
+    assert math.isclose(two.frozen_flop, 2 * told, rel_tol=1e-6) and none.frozen_flop == 0
+    assert none.frozen[0].resident_numel == two.frozen[0].resident_numel
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl"])
