@@ -102,7 +102,7 @@ def test_what_has_no_base_is_unknown_as_it_was_typed() -> None:
 @pytest.mark.parametrize(
     ("name", "frozen"),
     [
-        # transformers' Qwen2_5_VisionTransformer and CLIPVisionModel with LLaVA's projector, counted
+        # counted: transformers' Qwen2_5_VisionTransformer; CLIPVisionModel and LLaVA's projector
         ("qwen2.5-vl-7b", 676_550_144), ("Qwen/Qwen2.5-VL-7B-Instruct", 676_550_144),
         ("llava-1.5-7b", 303_507_456 + 20_979_712), ("qwen2.5-7b", 0),
     ],
