@@ -2,10 +2,10 @@
 
     stated = measured / product over kinds of (pulse beside it / pulse of the calibration)^share
 
-The shares say how much of the measurement's time is compute, memory traffic and host. For a step
-the engine says it: by how many percent its time grows where compute slows by one percent. A
-processor's cores also launch kernels and exchange gradients, so its shares sum to one: if all
-pulses take twice as long, so does the step.
+The shares say how much of the measurement's time is compute, memory traffic and host. For a step on
+a GPU the engine says it: by how many percent its time grows where compute slows by one percent. A
+processor's cores compute, move data, launch and exchange gradients alike, so that all that runs on
+them follows the mean of both kinds: if both take twice as long, so does the step.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ Reference = Mapping[str, Pulse]
 #: Drift of the speed from which on it is told: by itself it would use up the error that a selftest
 #: may have (``selftest.MEDIAN_ERROR_FRAC``).
 TOLD_FRAC: Final = 0.08
+#: The shares of all that runs on a processor.
+ON_HOST: Final[Mapping[str, float]] = {"compute": 0.5, "memory": 0.5}
 #: Change of a multiplier's logarithm with which shares are computed.
 _MOVE_LOG: Final = 0.02
 
@@ -76,39 +78,29 @@ def at_one_speed(rows: Sequence[RawRow]) -> list[RawRow]:
     return stated
 
 
-def shares_of_row(row: RawRow) -> dict[str, float]:
-    """The one kind of pulse that a benchmark's time follows; empty for one that follows none.
-
-    A processor computes what a GPU's host launches, and copies what GPUs exchange by their links.
-    """
-    on_host = "host" not in row.pulse
-    if row.table in ("gemm", "conv", "attention"):
+def shares_of_row(row: RawRow) -> Mapping[str, float]:
+    """The shares of a benchmark's time; empty for one that no pulse follows (a drive, a link)."""
+    op = row.cells.get("op", "")
+    if "host" not in row.pulse:  # the device is the host
+        return {} if op.startswith("disk") else ON_HOST
+    if row.table in ("gemm", "conv", "attention") or op.startswith("overlap-compute"):
         return {"compute": 1.0}
-    if row.table == "memory_bound":
+    if row.table == "memory_bound" or op.startswith("adamw"):
         return {"memory": 1.0}
-    if row.table == "collectives":
-        return {"memory": 1.0} if on_host else {}
-    op = row.cells["op"]
-    if op.startswith("eager"):
-        return {"compute" if on_host else "host": 1.0}
-    if op.startswith("adamw") or (on_host and op.startswith("overlap-comm")):
-        return {"memory": 1.0}
-    return {"compute": 1.0} if op.startswith("overlap-compute") else {}
+    return {"host": 1.0} if op.startswith("eager") else {}
 
 
-def shares_of_step(request: Request) -> dict[str, float]:
+def shares_of_step(request: Request) -> Mapping[str, float]:
     """Kind of pulse -> share of the step's time that follows it."""
-    knobs: tuple[CalibratedKnob, ...] = ("compute", "memory", "host", "intra")
+    if request.cluster.groups[0].gpu.architecture == HOST_CPU:
+        return ON_HOST
+    knobs: tuple[CalibratedKnob, ...] = ("compute", "memory", "host")
     shifts = np.zeros((N_AXES, 2 * len(knobs)))
     for i, knob in enumerate(knobs):
         shifts[axis_of(knob), 2 * i : 2 * i + 2] = -_MOVE_LOG, _MOVE_LOG
     log_s = response(request)(shifts)
     slopes = (log_s[0::2] - log_s[1::2]) / (2.0 * _MOVE_LOG)
-    compute, memory, host, intra = map(float, slopes)
-    if request.cluster.groups[0].gpu.architecture != HOST_CPU:
-        return {"compute": compute, "memory": memory, "host": host}
-    moved = memory + intra
-    return {"compute": 1.0 - moved, "memory": moved}
+    return {knob: float(slope) for knob, slope in zip(knobs, slopes, strict=True)}
 
 
 def stated_s(row: RawRow, request: Request) -> float:

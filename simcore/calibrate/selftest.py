@@ -22,7 +22,13 @@ from simcore.calibrate.bench.case import Case, Device, Mode, Run, World
 from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.pulse import Pulse, Pulses, between
 from simcore.calibrate.bench.queue import measure
-from simcore.calibrate.bench.timing import DOUBTED_FRAC, OTHERS_FRAC, Typical
+from simcore.calibrate.bench.timing import (
+    DOUBTED_FRAC,
+    OTHERS_FRAC,
+    Typical,
+    weighted_mean,
+    weights,
+)
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.one_speed import (
@@ -41,10 +47,8 @@ CALIBRATE_MINUTES: Final = 1.4
 SECOND_UNTIL_S: Final = 130.0
 #: Each step is measured in two rounds; in a third one if the device's speed changed in both.
 ROUNDS, MOST_ROUNDS = 2, 3
-#: Seconds of a pulse before and after a round of a step.
-PULSE_S: Final = 0.12
 #: Seconds of a round, by mode.
-ROUND_S: Final = {"alone": 1.2, "lockstep": 2.5}
+ROUND_S: Final = {"alone": 1.2, "lockstep": 1.8}
 #: The selftest passes if the median error of the steps on one rank and on all ranks (DDP) is at
 #: most this, and at least this share of them (7 of 8) is inside its 80 % interval. Steps with
 #: sharding are shown but do not count.
@@ -98,7 +102,7 @@ def selftest_rank(
     device = open_device(options.device, options.name, world)
     steps = steps_to_run(options.device, world.size)
     predicted: dict[Step, dict[str, float]] = {}
-    shares: dict[Step, dict[str, float]] = {}
+    shares: dict[Step, Mapping[str, float]] = {}
     if made is not None:
         for s in steps:
             request = request_for(NETS[s.net], s.batch, s.kind, made.found, s.ranks, made.profile)
@@ -189,9 +193,9 @@ def _measured(s: Step, device: Device, world: World, pulses: Pulses) -> Round | 
         return f"not run: {problem}"
     prepare: Callable[[Device], Run] = lambda _, run=run: run  # type: ignore[misc]  # noqa: E731
     case = Case("selftest", "steps", {}, prepare, mode=mode, calls=5)
-    before = pulses.beside(mode, PULSE_S, 0.0)
+    before = pulses.beside(mode, age_s=0.0)
     call = measure(case, device, world, ROUND_S[mode])
-    after = pulses.beside(mode, PULSE_S, 0.0)
+    after = pulses.beside(mode, age_s=0.0)
     if mode == "alone":
         world.barrier()
     return Round(call, before, after)
@@ -203,8 +207,8 @@ def row_of(
 ) -> dict[str, Any]:  # fmt: skip
     """A step's row: what was predicted, measured, and that at the speed of ``reference``.
 
-    Of its rounds those count that others disturbed least (within ``OTHERS_FRAC``) and, of these,
-    those in which the device's speed was steady, if there are any: their geometric mean.
+    Its time is the geometric mean of its rounds, which weigh by how steady they were
+    (``bench.timing.weights``).
     """
     row: dict[str, Any] = {
         "net": s.net, "batch": s.batch, "ranks": s.ranks, "kind": s.kind, "counted": s.counted,
@@ -215,16 +219,15 @@ def row_of(
     pulse_s = reference.get(ranks_of("alone" if s.ranks == 1 else "lockstep"), {})
     slower = [slower_than(between(r.before, r.after), pulse_s) for r in found]
     stated = [r.call.seconds / slowdown(x, shares) for r, x in zip(found, slower, strict=True)]
-    least = min(r.call.disturbed_frac for r in found)
-    quiet = [i for i, r in enumerate(found) if r.call.disturbed_frac <= least + OTHERS_FRAC]
-    steady = [i for i in quiet if found[i].moved_frac <= TOLD_FRAC] or quiet
-    measured_s = statistics.geometric_mean(found[i].call.seconds for i in steady)
-    stated_s = statistics.geometric_mean(stated[i] for i in steady)
+    by = weights([r.call for r in found], [math.log1p(r.moved_frac) for r in found])
+    counted = [r.call for r, w in zip(found, by, strict=True) if w]
+    measured_s = weighted_mean([r.call.seconds for r in found], by)
+    stated_s = weighted_mean(stated, by)
     return {
         **row,
         "measured_s": measured_s,
-        "measured_sd_log": max(found[i].call.sd_log for i in steady),
-        "disturbed_frac": max(found[i].call.disturbed_frac for i in steady),
+        "measured_sd_log": max(c.sd_log for c in counted),
+        "disturbed_frac": max(c.disturbed_frac for c in counted),
         "slower_frac": measured_s / stated_s - 1.0,
         "stated_s": stated_s,
         "shares": dict(shares),

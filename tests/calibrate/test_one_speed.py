@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice
 
 from simcore.calibrate.bench.store import PULSES, RawRow
 from simcore.calibrate.machine_record import Facts, Found, record_of
@@ -20,9 +19,8 @@ from simcore.calibrate.one_speed import (
     stated_s,
 )
 from simcore.calibrate.training import NETS
-from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.profile import Profile, load_profile, profile_of
+from simcore.hardware.profile import load_profile
 
 
 def row(
@@ -48,29 +46,33 @@ def test_a_machine_that_does_not_drift_gives_the_same_figures() -> None:
     assert drift_note(at_one_speed(rows)) == ""
 
 
-def test_each_table_follows_its_own_kind_of_pulse() -> None:
-    """Beside the last rows products took 1.5 times as long, copies 1.25 times; medians are 1, 4."""
-    calm, busy = ({"compute": 1000.0, "memory": 4000.0}, {"compute": 1500.0, "memory": 5000.0})
-    same = [row("gemm", 1.0, calm), row("conv", 1.0, calm), row("attention", 1.0, calm),
-            row("memory_bound", 1.0, calm, "add"), row("host", 1.0, calm, "eager-linear-module"),
-            row("host", 1.0, calm, "adamw-fused"), row("host", 1.0, calm, "disk-read")]  # fmt: skip
-    slow = [replace(r, cells=row(r.table, 1.0, busy, r.cells["op"]).cells) for r in same[:6]]
-    rows = [*same, *slow, row("host", 1.0, busy, "disk-read")][:13]
-    found = at_one_speed(rows)
-    assert [r.seconds for r in found[:7]] == [1.0] * 7
-    assert [r.seconds for r in found[7:]] == pytest.approx(
-        [1 / 1.5, 1 / 1.5, 1 / 1.5, 1 / 1.25, 1 / 1.5, 1 / 1.25]
-    )
+CALM = {"compute": 1000.0, "memory": 4000.0}
+#: Beside half of the rows products take 1.5 times as long, and copies 1.5^3 times.
+SLOW = {"compute": 1500.0, "memory": 13500.0}
+OPS = (("gemm", ""), ("conv", ""), ("attention", ""), ("memory_bound", "add"),
+       ("host", "eager-linear-module"), ("host", "adamw-fused"), ("host", "disk-read"))  # fmt: skip
+
+
+def test_all_that_runs_on_a_processor_follows_the_mean_of_both_kinds() -> None:
+    """1.5^0.5 x 1.5^1.5 = 2.25; the drive follows nothing."""
+    calm = [row(table, 1.0, CALM, op) for table, op in OPS] + [row("gemm", 1.0, CALM, "more")]
+    slow = [row(table, 1.0, SLOW, op) for table, op in OPS]
+    found = at_one_speed([*calm, *slow])
+    assert [r.seconds for r in found[:8]] == [1.0] * 8
+    assert [r.seconds for r in found[8:]] == pytest.approx([1 / 2.25] * 6 + [1.0])
     assert "compute from 1.00 to 1.50 times" in drift_note(found)
 
 
-def test_what_follows_no_pulse_stays() -> None:
-    calm, busy = {"compute": 1000.0, "host": 10.0}, {"compute": 1000.0, "host": 20.0}
-    rows = [row("collectives", 1.0, calm, mode="lockstep"), row("host", 1.0, calm, "eager"),
-            row("host", 1.0, calm, "disk-write"), row("host", 3.0, busy, "eager"),
-            row("collectives", 1.0, busy, mode="lockstep"),
-            row("host", 1.0, calm, "graph")]  # fmt: skip
-    assert [r.seconds for r in at_one_speed(rows)] == [1.0, 1.0, 1.0, 1.5, 1.0, 1.0]
+def test_on_a_gpu_each_table_follows_its_own_kind() -> None:
+    calm, slow = CALM | {"host": 10.0}, SLOW | {"host": 20.0}
+    rows = [row(table, 1.0, calm, op) for table, op in (*OPS, ("collectives", ""))]
+    rows += [row(table, 1.0, slow, op) for table, op in (*OPS[:6], ("collectives", ""))]
+    found = at_one_speed(rows)
+    assert [r.seconds for r in found[:8]] == [1.0] * 8
+    of_compute, of_memory = 1 / 1.5, 1 / 1.5**3
+    assert [r.seconds for r in found[8:]] == pytest.approx(
+        [*[of_compute] * 3, of_memory, 1 / 2, of_memory, 1.0]
+    )
 
 
 def test_ranks_at_once_have_a_reference_of_their_own() -> None:
@@ -102,27 +104,12 @@ def found() -> Found:
     return record_of(facts)
 
 
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    """Its profile: 90 % of every rate, 4 us for a kernel."""
-    rate, zero = Fitted(value=0.9, sd_log=0.1), FittedTime(value=0.0, sd_log=0.0)
-    kinds = ("gemm", "conv", "attention", "norm", "copy", "elementwise", "softmax", "reduction")
-    own = MeasuredDevice(
-        gpu="this-host", memory_efficiency=dict.fromkeys(kinds, rate), host_issue=zero,
-        compute_efficiency={f"{kind}_simt32": rate for kind in kinds[:3]}, host_launch=zero,
-        kernel_start=FittedTime(value=4e-6, sd_log=0.1),
-    )  # fmt: skip
-    return profile_of(Calibration(name="own", origin="a test", rows=1, knobs=(), measured=own))
-
-
 @pytest.mark.parametrize(("ranks", "kind"), [(1, "single"), (2, "ddp")])
 def test_a_processor_of_twice_the_time_takes_a_step_of_twice_the_time(
-    found: Found, profile: Profile, ranks: int, kind: str
+    found: Found, ranks: int, kind: str
 ) -> None:
-    request = request_for(NETS["mlp"], 256, kind, found, ranks, profile)
-    shares = shares_of_step(request)
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert 0.3 < shares["compute"] < 0.95
+    request = request_for(NETS["mlp"], 256, kind, found, ranks, load_profile())
+    assert sum(shares_of_step(request).values()) == pytest.approx(1.0)
     step = replace(row("steps", 0.5), slower={"compute": 2.0, "memory": 2.0})
     assert stated_s(step, request) == pytest.approx(0.25)
     assert stated_s(row("steps", 0.5), request) == 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -69,18 +70,19 @@ def test_a_drift_between_calibration_and_step_leaves_the_stated_error_unchanged(
         assert slow["slower_frac"] == pytest.approx(factor - 1.0)
 
 
-def test_steady_rounds_count_before_those_in_which_the_speed_changed() -> None:
-    """The second one's pulses are 10 % apart; of undisturbed ones the geometric mean counts."""
-    moved = one_round(0.3, after=1.1)
-    found = row_of(STEP, PREDICTED, [one_round(0.1), moved], SHARES, REFERENCE)
-    assert found["measured_s"] == pytest.approx(0.1)
-    assert found["rounds"][1]["moved_frac"] == pytest.approx(0.1)
+def test_rounds_weigh_by_how_steady_the_machine_was() -> None:
+    """Equal rounds: the geometric mean; a round others disturbed more than a fifth: not at all."""
     both = row_of(STEP, PREDICTED, [one_round(0.09), one_round(0.16)], SHARES, REFERENCE)
     assert both["measured_s"] == pytest.approx(0.12)
     noisy = one_round(0.2, disturbed=0.3)
-    assert row_of(STEP, PREDICTED, [noisy, moved], SHARES, REFERENCE)[
-        "measured_s"
-    ] == pytest.approx(0.3)
+    alone = row_of(STEP, PREDICTED, [noisy, one_round(0.1)], SHARES, REFERENCE)
+    assert alone["measured_s"] == pytest.approx(0.1) and alone["disturbed_frac"] == 0.0
+    # calls scatter by 1 %; the speed changed by 22 % in the second round: 0.0002 over 0.0102
+    moved = one_round(0.2, after=math.exp(0.2))
+    found = row_of(STEP, PREDICTED, [one_round(0.1), moved], SHARES, REFERENCE)
+    share = (1 / 0.0102) / (1 / 0.0002 + 1 / 0.0102)
+    assert found["measured_s"] == pytest.approx(0.1 * 2.0**share)
+    assert found["rounds"][1]["moved_frac"] == pytest.approx(math.expm1(0.2))
 
 
 def test_a_calibration_without_pulses_states_what_was_measured() -> None:

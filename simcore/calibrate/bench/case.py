@@ -116,6 +116,7 @@ class Case:
     part. ``cold``: caches are flushed before each call, or calls take tensors in rotation that
     exceed them. ``seconds``: the least time to spend on the case; ``calls``: the least number of
     calls. ``first``: no profile can be fitted without the case, so it runs before all others.
+    ``twice``: it is measured again after all of these, since the device's speed may have changed.
     """
 
     family: str
@@ -128,6 +129,7 @@ class Case:
     calls: int = 5
     first: bool = False
     how: How = "call"
+    twice: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from simcore.base.record import dataclass
@@ -22,7 +22,13 @@ from simcore.calibrate.bench.case import (
 from simcore.calibrate.bench.pulse import Pulse, Pulses, between
 from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.store import PULSES, Store
-from simcore.calibrate.bench.timing import DOUBTED_FRAC, Clock, Typical
+from simcore.calibrate.bench.timing import (
+    DOUBTED_FRAC,
+    Clock,
+    Typical,
+    weighted_mean,
+    weights,
+)
 
 SEED: Final = 20261121
 #: Share of the budget that is planned for timed calls; preparing the cases takes the rest.
@@ -64,7 +70,8 @@ def plan(device: Device, world: World, families: Iterable[str] | None = None) ->
     """All cases in the order to run them, which is the same on every rank.
 
     The cases that every profile needs come first. The others are in random order within a family,
-    and families are spread evenly, so that a short budget covers a part of each family.
+    and families are spread evenly, so that a short budget covers a part of each family. Among them
+    are those that are measured twice, once more.
     """
     rng = random.Random(SEED)
     lists: list[list[Case]] = []
@@ -74,7 +81,8 @@ def plan(device: Device, world: World, families: Iterable[str] | None = None) ->
         if cases:
             lists.append(cases)
     order = spread_over(lists)
-    return [c for c in order if c.first] + [c for c in order if not c.first]
+    others, twice = [c for c in order if not c.first], [c for c in order if c.twice]
+    return [c for c in order if c.first] + spread_over([others, twice])
 
 
 def run_cases(
@@ -98,16 +106,26 @@ def run_cases(
 
     Where there are ``pulses``, each result has one beside it.
 
-    A case of several ranks that other processes disturbed is measured once more after all others,
-    if there is time, and the less disturbed result counts.
+    A case that is listed twice is measured twice. One of several ranks that other processes
+    disturbed is measured once more after all others, if there is time. The results of one case are
+    joined (:func:`joined`).
     """
     reports = progress or Progress()
     todo = [c for c in cases if c.key not in known]
     if world.rank == 0:
-        reports.start(len(todo), budget_s)
+        reports.start(len({c.key for c in todo}), budget_s)
     begin = clock()
     done, failed, disturbed = 0, {}, 0.0
-    order, before = deque(todo), dict[tuple[str, ...], tuple[Case, Typical, Pulse]]()
+    order, visits = deque(todo), Counter(c.key for c in todo)
+    held: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
+
+    def keep(case: Case) -> None:
+        nonlocal done, disturbed
+        found = joined(held.pop(case.key))
+        done, disturbed = done + 1, disturbed + found.disturbed_frac
+        if world.rank == 0:
+            store.add(found, world.size)
+
     while order:
         case, n_left = order[0], len(order)
         left_s = budget_s - (clock() - begin)
@@ -128,31 +146,46 @@ def run_cases(
             if case.mode != "alone" and world.size > 1:
                 raise  # the other ranks are inside the same case and would wait forever
         if problem:
-            failed[_label(case)] = problem
+            if case.key not in held:  # else it was measured once
+                failed[_label(case)] = problem
             continue
         if pulses is not None:
             pulse = between(pulse, pulses.beside(case.mode))
-        if case.key in before:
-            tries = (call, pulse), before.pop(case.key)[1:]
-            call, pulse = min(tries, key=lambda of: of[0].disturbed_frac)
-        elif case.mode != "alone" and world.share(call.disturbed_frac > DOUBTED_FRAC):
-            before[case.key] = case, call, pulse
-            order.append(case)
+        held[case.key].append(_measured(case, call, pulse))
+        visits[case.key] -= 1
+        if visits[case.key] > 0:
             continue
-        done += 1
-        disturbed = max(disturbed, 0.0) + call.disturbed_frac
-        if world.rank == 0:
-            store.add(_measured(case, call, pulse), world.size)
-    for case, call, pulse in before.values():  # no time for another try
-        done, disturbed = done + 1, disturbed + call.disturbed_frac
-        if world.rank == 0:
-            store.add(_measured(case, call, pulse), world.size)
+        doubted = case.mode != "alone" and world.share(call.disturbed_frac > DOUBTED_FRAC)
+        if doubted and visits[case.key] == 0:
+            order.append(case)
+        else:
+            keep(case)
+    for results in list(held.values()):  # no time for another try
+        keep(results[0].case)
     if world.rank == 0:
-        reports.end(done, len(todo))
+        reports.end(done, len(visits))
+    skipped = len({c.key for c in cases} - visits.keys())
     return Outcome(
-        done, len(cases) - len(todo), len(todo) - done - len(failed), failed,
-        disturbed / done if done else 0.0,
-    )  # fmt: skip
+        done, skipped, len(visits) - done - len(failed), failed, disturbed / done if done else 0.0
+    )
+
+
+def joined(results: Sequence[Measured]) -> Measured:
+    """The results of one case as one: the weighted geometric mean of times and pulses."""
+    if len(results) == 1:
+        return results[0]
+    by = weights([Typical(r.seconds, r.sd_log, r.calls, r.disturbed_frac) for r in results])
+    counted = [r for r, w in zip(results, by, strict=True) if w]
+    return replace(
+        results[0],
+        seconds=weighted_mean([r.seconds for r in results], by),
+        values={
+            name: weighted_mean([r.values[name] for r in results], by) for name in results[0].values
+        },
+        sd_log=max(r.sd_log for r in counted),
+        calls=sum(r.calls for r in counted),
+        disturbed_frac=max(r.disturbed_frac for r in counted),
+    )
 
 
 def _measured(case: Case, call: Typical, pulse: Pulse) -> Measured:

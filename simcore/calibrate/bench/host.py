@@ -45,7 +45,7 @@ def _columns(device: Device, op: str, n_bytes: int, count: int = 1) -> Columns:
     return {"gpu": device.name, "op": op, "bytes": n_bytes, "count": count}
 
 
-def _adamw(impl: str, tensors: int, numel: int, on_host: bool, device: Device) -> Run:
+def adamw(impl: str, tensors: int, numel: int, on_host: bool, device: Device) -> Run:
     """An update of AdamW on the device, or timed on its host."""
     import torch
 
@@ -68,7 +68,7 @@ def optimizer_cases(device: Device, world: World) -> Iterable[Case]:
             if 4 * UPDATE_TENSORS * tensors * numel <= UPDATE_FRAC * device.memory_bytes:
                 yield Case(
                     "optimizer", "host", _columns(device, f"adamw-{impl}", n_bytes, tensors),
-                    partial(_adamw, impl, tensors, numel, False),
+                    partial(adamw, impl, tensors, numel, False),
                     cold=True, seconds=0.3, how="queue",
                 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def host_adam_cases(device: Device, world: World) -> Iterable[Case]:
     for numel in OFFLOADED if device.kind == "cuda" else ():
         n_bytes = 4 * ELEMENTS_MOVED["fused"] * numel
         yield Case("host-adam", "host", _columns(device, "host-adam", n_bytes),
-                   partial(_adamw, "fused", 1, numel, True),
+                   partial(adamw, "fused", 1, numel, True),
                    seconds=0.5)  # fmt: skip
 
 

@@ -26,8 +26,8 @@ def cases(device: Device, world: World) -> Iterable[Case]:
             columns: Columns = {"gpu": device.name, "net": name, "batch": batch}
             alone = {**columns, "ranks": 1, "strategy": "single"}
             yield Case("steps", "steps", alone, partial(_step, name, batch, "single"),
-                       seconds=1.2, how="sequence", first=True)  # fmt: skip
+                       seconds=0.7, how="sequence", first=True, twice=True)  # fmt: skip
             if world.size > 1:
                 together = {**columns, "ranks": world.size, "strategy": "ddp"}
                 yield Case("steps", "steps", together, partial(_step, name, batch, "ddp"),
-                           mode="lockstep", seconds=1.5)  # fmt: skip
+                           mode="lockstep", seconds=1.0, twice=True)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ JUDGED_TICKS: Final = 4
 OTHERS_FRAC: Final = 0.05
 #: Share from which on a measurement of several ranks is taken once more, and is not fitted.
 DOUBTED_FRAC: Final = 0.2
+#: Standard deviation of the logarithm of an undisturbed call's time between two measurements on a
+#: steady device; a steady step's calls scatter by as much (``validate/selftest``, runs 14 to 16).
+REPEATS_SD: Final = 0.01
 
 Clock = Callable[[], float]
 
@@ -64,6 +68,26 @@ def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
     sd = robust_sd(np.log(np.maximum(used, np.finfo(float).tiny)))
     frac = max(1.0 - len(good) / len(seconds), others_frac)
     return Typical(value, sd, len(used), float(frac))
+
+
+def weights(calls: Sequence[Typical], moved_log: Sequence[float] = ()) -> list[float]:
+    """The weight of each of several measurements of one call, in a mean of their logarithms.
+
+    Only those count that others disturbed least, within ``OTHERS_FRAC``, or no more than
+    ``DOUBTED_FRAC``. Each weighs by the inverse of its variance: the scatter of its calls, at least
+    ``REPEATS_SD``, and half of ``moved_log``, by which the device's speed changed meanwhile.
+    """
+    limit = max(min(c.disturbed_frac for c in calls) + OTHERS_FRAC, DOUBTED_FRAC)
+    moved = moved_log or [0.0] * len(calls)
+    return [
+        (c.disturbed_frac <= limit) / (c.sd_log**2 + (m / 2.0) ** 2 + REPEATS_SD**2)
+        for c, m in zip(calls, moved, strict=True)
+    ]
+
+
+def weighted_mean(values: Sequence[float], by: Sequence[float]) -> float:
+    """The geometric mean of ``values`` weighted ``by``."""
+    return math.exp(sum(w * math.log(v) for v, w in zip(values, by, strict=True)) / sum(by))
 
 
 def busy_s(stat: Path = Path("/proc/stat")) -> float:

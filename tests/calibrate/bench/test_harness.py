@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from bench_fakes import FakeClock, FakeDevice, case
 
-from simcore.calibrate.bench import harness
+from simcore.calibrate.bench import harness, load_families
 from simcore.calibrate.bench.case import Case, World, spread_over
-from simcore.calibrate.bench.harness import run_cases
+from simcore.calibrate.bench.harness import plan, run_cases
 from simcore.calibrate.bench.store import Store
 from simcore.calibrate.bench.timing import Typical
 
@@ -133,3 +133,32 @@ def test_a_disturbed_case_of_several_ranks_is_taken_once_more_at_the_end(
     assert {r.cells["op"]: r.seconds for r in rows} == pytest.approx(
         {"mul": 1.0, "add": 1.1, "relu": 1.5}
     )
+
+
+def test_a_case_that_is_listed_twice_is_measured_twice_and_stored_once(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scatter of 2 and 7 %, with 1 % of every measurement: weights 1 / 0.0005 and 1 / 0.005."""
+    times = [(1.0, 0.02), (3.0, 0.0), (2.0, 0.07)]
+    found = iter([Typical(seconds, sd, 5, 0.0) for seconds, sd in times])
+    monkeypatch.setattr(harness, "measure", lambda *_: next(found))
+    cases = [case("add"), case("mul"), case("add")]
+    store = Store(tmp_path)
+    done = run_cases(cases, device, World(), store, budget_s=100.0, clock=clock)
+    assert (done.done, done.skipped, done.left) == (2, 0, 0)
+    rows, problems = store.rows()
+    assert not problems
+    assert {r.cells["op"]: r.seconds for r in rows} == pytest.approx(
+        {"mul": 3.0, "add": 2.0 ** (1.0 / 11.0)}, rel=1e-5
+    )
+    again = run_cases(
+        cases, device, World(), store, budget_s=100.0, clock=clock, known={r.key for r in rows}
+    )
+    assert (again.done, again.skipped, again.left) == (0, 2, 0)
+
+
+def test_a_reference_step_is_measured_at_the_start_and_again_among_the_others() -> None:
+    load_families()
+    order = plan(FakeDevice(FakeClock()), World(), ("steps", "memory-bound"))
+    at = [i for i, c in enumerate(order) if c.columns.get("net") == "reference_dense"]
+    assert len(at) == 4 and at[1] < 10 < len(order) // 4 < at[3]

@@ -13,7 +13,7 @@ from simcore.calibrate.bench.harness import run_cases
 from simcore.calibrate.bench.pulse import Pulses, between, take
 from simcore.calibrate.bench.store import Store
 
-RUNS = {"compute": lambda: 0.001, "memory": lambda: 0.004}
+RUNS = {"compute": (lambda: 0.001,), "memory": (lambda: 0.002, lambda: 0.008)}
 
 
 @dataclass
@@ -38,33 +38,33 @@ def clock() -> FakeClock:
 
 def test_a_pulse_is_the_median_call_of_each_kind_within_its_time(clock: FakeClock) -> None:
     device = DriftingDevice(clock)
-    assert take(RUNS, device, 0.05, clock) == {"compute": 0.001, "memory": 0.004}
-    # one untimed call of each kind, then ten rounds of 5 ms
-    assert clock.now_s == pytest.approx(0.055)
+    assert take(RUNS, device, 0.1, clock) == pytest.approx({"compute": 0.001, "memory": 0.004})
+    # one untimed turn, then ten turns of 11 ms
+    assert clock.now_s == pytest.approx(0.121)
 
 
 def test_a_pulse_is_taken_again_once_it_is_old(clock: FakeClock) -> None:
     device = DriftingDevice(clock, slow_from_s=1.0)
     pulses = Pulses(device, World(), RUNS, clock)
-    first = pulses.beside("alone", 0.02, 0.5)
-    assert pulses.beside("alone", 0.02, 0.5) is first
+    first = pulses.beside("alone", 0.5)
+    assert pulses.beside("alone", 0.5) is first
     clock.now_s = 1.0
-    assert pulses.beside("alone", 0.02, 0.5) == {"compute": 0.002, "memory": 0.008}
+    assert pulses.beside("alone", 0.5) == pytest.approx({"compute": 0.002, "memory": 0.008})
 
 
 class Pair(World):
-    """This rank and one that is slower at copies alone."""
+    """This rank and another of other speeds."""
 
     size = 2
 
     def gather(self, value):  # type: ignore[no-untyped-def]
-        return [value, {"compute": 0.0005, "memory": 0.009}]
+        return [value, {"compute": 0.004, "memory": 0.001}]
 
 
-def test_of_ranks_at_once_the_slowest_counts_and_alone_is_kept_apart(clock: FakeClock) -> None:
+def test_of_ranks_at_once_the_mean_counts_and_alone_is_kept_apart(clock: FakeClock) -> None:
     pulses = Pulses(DriftingDevice(clock), Pair(), RUNS, clock)
-    assert pulses.beside("lockstep") == {"compute": 0.001, "memory": 0.009}
-    assert pulses.beside("alone") == {"compute": 0.001, "memory": 0.004}
+    assert pulses.beside("lockstep") == pytest.approx({"compute": 0.002, "memory": 0.002})
+    assert pulses.beside("alone") == pytest.approx({"compute": 0.001, "memory": 0.004})
 
 
 def test_between_two_pulses_lies_their_geometric_mean() -> None:
