@@ -219,7 +219,8 @@ def row_of(
     pulse_s = reference.get(ranks_of("alone" if s.ranks == 1 else "lockstep"), {})
     slower = [slower_than(between(r.before, r.after), pulse_s) for r in found]
     stated = [r.call.seconds / slowdown(x, shares) for r, x in zip(found, slower, strict=True)]
-    by = weights([r.call for r in found], [math.log1p(r.moved_frac) for r in found])
+    moved = [math.log1p(r.moved_frac) for r in found]
+    by = weights([r.call for r in found], moved, alone=s.ranks == 1)
     counted = [r.call for r, w in zip(found, by, strict=True) if w]
     measured_s = weighted_mean([r.call.seconds for r in found], by)
     stated_s = weighted_mean(stated, by)

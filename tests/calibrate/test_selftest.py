@@ -71,12 +71,14 @@ def test_a_drift_between_calibration_and_step_leaves_the_stated_error_unchanged(
 
 
 def test_rounds_weigh_by_how_steady_the_machine_was() -> None:
-    """Equal rounds: the geometric mean; a round others disturbed more than a fifth: not at all."""
+    """Equal rounds: the geometric mean; of several ranks none that others disturbed by a fifth."""
     both = row_of(STEP, PREDICTED, [one_round(0.09), one_round(0.16)], SHARES, REFERENCE)
     assert both["measured_s"] == pytest.approx(0.12)
-    noisy = one_round(0.2, disturbed=0.3)
-    alone = row_of(STEP, PREDICTED, [noisy, one_round(0.1)], SHARES, REFERENCE)
-    assert alone["measured_s"] == pytest.approx(0.1) and alone["disturbed_frac"] == 0.0
+    noisy, together = one_round(0.2, disturbed=0.3), Step("mlp", 256, 2, "ddp")
+    quiet = row_of(together, PREDICTED, [noisy, one_round(0.1)], SHARES, REFERENCE)
+    assert quiet["measured_s"] == pytest.approx(0.1) and quiet["disturbed_frac"] == 0.0
+    alone = row_of(STEP, PREDICTED, [noisy, one_round(0.05)], SHARES, REFERENCE)
+    assert alone["measured_s"] == pytest.approx(0.1) and alone["disturbed_frac"] == 0.3
     # calls scatter by 1 %; the speed changed by 22 % in the second round: 0.0002 over 0.0102
     moved = one_round(0.2, after=math.exp(0.2))
     found = row_of(STEP, PREDICTED, [one_round(0.1), moved], SHARES, REFERENCE)

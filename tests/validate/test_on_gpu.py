@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ residual_sd_log: 0.05
 knobs:
   - {knob: compute, value: 0.5, sd_log: 0.05}
 """
+PULSES = "pulses_s: {alone: {compute: 0.002, memory: 0.001}}\n"
 
 
 def test_thirty_jobs_of_many_kinds_are_put_as_commands() -> None:
@@ -143,6 +145,22 @@ def test_a_second_call_goes_on_where_the_first_stopped(
     monkeypatch.setattr(train, "measure", never)
     assert _run(tmp_path) == 0
     assert len(_rows(tmp_path / "predictions.csv")) == 4
+
+
+def test_the_drift_of_the_device_since_the_calibration_is_kept_and_told(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The calibration's pulse took 2 ms, those after the steps take 3 ms; copies as long."""
+    from simcore.calibrate.bench import pulse
+
+    monkeypatch.setitem(globals(), "PROFILE", PROFILE + PULSES)
+    monkeypatch.setattr(pulse, "runs_of", lambda _: {"compute": (), "memory": ()})
+    monkeypatch.setattr(pulse, "take", lambda *_: {"compute": 3e-3, "memory": 1e-3})
+    assert _run(tmp_path) == 0
+    lines = (tmp_path / "raw.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["slower"] for line in lines] == [{"compute": 1.5, "memory": 1.0}] * 2
+    told = [s for s in capsys.readouterr().out.splitlines() if "drifted" in s]
+    assert len(told) == 2 and "compute pulse took 1.50 times" in told[0]
 
 
 def test_a_missing_library_skips_a_job_with_the_reason(

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import GIGA, MICRO, MILLI
+from simcore.calibrate.one_speed import TOLD_FRAC
 from validate.on_gpu.folder import Folder
 from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
 
@@ -158,7 +159,10 @@ class Run:
         if result.memory_bytes is not None:
             columns = ("alloc_gb", "reserved_gb", "device_gb")
             memory = dict(zip(columns, map(_gb, result.memory_bytes), strict=True))
-        self.folder.add_raw("raw", id=job.id, steps_s=list(result.steps_s), host_s=result.host_s)
+        slower = self._slower()
+        self.folder.add_raw(
+            "raw", id=job.id, steps_s=list(result.steps_s), host_s=result.host_s, slower=slower
+        )
         self.folder.add(
             "steps", id=job.id, build=job.net, batch=job.batch, seq=job.seq, prec=job.precision,
             opt=job.optimizer, step_ms=_ms(steps_s[n // 2]), p10_ms=_ms(steps_s[n // 10]),
@@ -171,6 +175,28 @@ class Run:
         if steps_s[9 * n // 10] > BUSY_RATIO * steps_s[n // 10]:
             self.say(f"  its steps vary {steps_s[9 * n // 10] / steps_s[n // 10]:.1f} times: "
                      "the machine was busy with other work")  # fmt: skip
+        for kind, factor in slower.items():
+            if abs(factor - 1.0) > TOLD_FRAC:
+                self.say(f"  the device's speed drifted: its {kind} pulse took {factor:.2f} times "
+                         "the calibration's right after the step")  # fmt: skip
+
+    def _slower(self) -> dict[str, float]:
+        """Kind of pulse -> how many times longer it takes now than in the calibration, if known."""
+        from simcore.calibrate.bench.case import World
+        from simcore.calibrate.bench.pulse import Pulses
+        from simcore.calibrate.machine import THIS_MACHINE, needed_torch, open_device
+        from simcore.calibrate.one_speed import slower_than
+        from simcore.hardware.calibrations import calibration_named
+
+        profile = self.profiles().get("calibrated")
+        then = calibration_named(profile).pulses_s.get("alone") if profile else None
+        if then is None:
+            return {}
+        device = open_device(self.device, THIS_MACHINE, World())  # type: ignore[arg-type]
+        slower = slower_than(Pulses(device, World()).beside("alone"), then)
+        if self.device == "cuda":  # the next job's memory is measured
+            needed_torch().cuda.empty_cache()
+        return slower
 
     def largest(self) -> None:
         """Search the largest batch that trains, from the predicted one on (GPUs only)."""

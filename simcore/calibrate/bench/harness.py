@@ -174,7 +174,8 @@ def joined(results: Sequence[Measured]) -> Measured:
     """The results of one case as one: the weighted geometric mean of times and pulses."""
     if len(results) == 1:
         return results[0]
-    by = weights([Typical(r.seconds, r.sd_log, r.calls, r.disturbed_frac) for r in results])
+    calls = [Typical(r.seconds, r.sd_log, r.calls, r.disturbed_frac) for r in results]
+    by = weights(calls, alone=results[0].case.mode == "alone")
     counted = [r for r, w in zip(results, by, strict=True) if w]
     return replace(
         results[0],

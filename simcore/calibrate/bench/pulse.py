@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from simcore.base.units import GIB, MIB
+from simcore.base.units import KIB, MIB
 from simcore.calibrate.bench.case import Device, Mode, Run, Sample, World, tensor_options
 from simcore.calibrate.bench.timing import ENOUGH, Clock, typical
 
@@ -32,9 +32,9 @@ PULSE_S, FRESH_S = 0.06, 1.5
 #: a GPU. Each call takes a processor about a millisecond, less than a turn of the scheduler (3 ms).
 SIDE: Final = {"cpu": 384, "cuda": 4096}
 #: Bytes of the tensor that is copied: more than a core's own cache; more than a GPU's.
-COPIED_BYTES: Final = {"cpu": 16 * MIB, "cuda": GIB}
-#: Elements of a tensor in a core's cache, and sums of two such tensors in a call.
-CACHED_NUMEL, SUMS = 128 * 1024, 30
+COPIED_BYTES: Final = {"cpu": 16 * MIB, "cuda": 256 * MIB}
+#: Bytes of a tensor in a core's cache, and sums of two such tensors in a call.
+CACHED_BYTES, SUMS = 512 * KIB, 30
 #: Tensors of an update, and elements of each.
 UPDATED: Final = (6, 40_000)
 
@@ -55,7 +55,7 @@ def runs_of(device: Device) -> dict[str, tuple[Run, ...]]:
     copy = partial(torch.empty_like(source).copy_, source)
     if device.line is not None:
         return {"compute": (product,), "memory": (copy,), "host": (eager(device),)}
-    x, y, total = (torch.ones(CACHED_NUMEL) for _ in range(3))
+    x, y, total = (torch.ones(CACHED_BYTES // 4) for _ in range(3))
 
     def sums() -> None:
         for _ in range(SUMS):

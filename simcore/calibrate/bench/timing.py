@@ -70,14 +70,18 @@ def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
     return Typical(value, sd, len(used), float(frac))
 
 
-def weights(calls: Sequence[Typical], moved_log: Sequence[float] = ()) -> list[float]:
+def weights(
+    calls: Sequence[Typical], moved_log: Sequence[float] = (), *, alone: bool
+) -> list[float]:
     """The weight of each of several measurements of one call, in a mean of their logarithms.
 
-    Only those count that others disturbed least, within ``OTHERS_FRAC``, or no more than
-    ``DOUBTED_FRAC``. Each weighs by the inverse of its variance: the scatter of its calls, at least
-    ``REPEATS_SD``, and half of ``moved_log``, by which the device's speed changed meanwhile.
+    Each weighs by the inverse of its variance: the scatter of its calls, ``REPEATS_SD``, and half
+    of ``moved_log``, by which the device's speed changed meanwhile. Of several ranks only those
+    count that others disturbed least, within ``OTHERS_FRAC``, or no more than ``DOUBTED_FRAC``; of
+    one rank alone (``alone``) all do, since its disturbed calls are set apart one by one.
     """
-    limit = max(min(c.disturbed_frac for c in calls) + OTHERS_FRAC, DOUBTED_FRAC)
+    least = min(c.disturbed_frac for c in calls)
+    limit = math.inf if alone else max(least + OTHERS_FRAC, DOUBTED_FRAC)
     moved = moved_log or [0.0] * len(calls)
     return [
         (c.disturbed_frac <= limit) / (c.sd_log**2 + (m / 2.0) ** 2 + REPEATS_SD**2)
