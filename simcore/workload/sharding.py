@@ -290,21 +290,18 @@ def buffered(
     """
     if not (received or sent or logits_bytes):
         return stages
-    made: dict[tuple[int, bool, bool], Workload] = {}
     result = []
     for stage in stages:
-        ends = stage.position == 0, stage.position == len(stages) - 1
-        key = (id(stage.workload), *ends)
-        if key not in made:
-            made[key] = _with_buffers(
-                stage.workload, received * (not ends[0]) + sent * (not ends[1]),
-                logits_bytes * ends[1],
-            )  # fmt: skip
-        result.append(replace(stage, workload=made[key]))
+        first, last = stage.position == 0, stage.position == len(stages) - 1
+        copies = received * (not first) + sent * (not last)
+        held = _with_buffers(stage.workload, copies, logits_bytes * last)
+        result.append(replace(stage, workload=held))
     return tuple(result)
 
 
+@lru_cache(maxsize=1000)
 def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
+    """The part with its buffers; equal parts are one object, as those of ``stretch``."""
     layer = next(b for b in part.blocks if b.recomputable)
     logits = max(op.saved.widest for op in part.blocks[part.order[-1]].ops)
     buffers = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
