@@ -309,8 +309,14 @@ def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
         return part
     # The buffers come before all other blocks, so that they are held until the backward of the
     # stage's first layer has run.
-    held = Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=buffers),))
-    return part.replace(blocks=(held, *part.blocks), order=(0, *(b + 1 for b in part.order)))
+    blocks = (_buffers(buffers), *part.blocks)
+    return part.replace(blocks=blocks, order=(0, *(b + 1 for b in part.order)))
+
+
+@lru_cache(maxsize=256)
+def _buffers(size: Saved) -> Block:
+    """A block that does nothing but keep so many bytes."""
+    return Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=size),))
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
