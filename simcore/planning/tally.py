@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from simcore.base.record import dataclass
@@ -39,11 +41,17 @@ class Tally:
 
     ``nearest``: the point that exceeds its memory by the least, while no point fits. Summaries
     added in order give the same result as their points added one by one.
+
+    after    the tally of earlier points: the best points and the front are those of both, of which
+             ``summary`` gives the new ones
     """
 
-    def __init__(self, clusters: tuple[ClusterSpec, ...], wanted: Wanted) -> None:
-        self.leaders = Leaders(clusters, wanted.by, wanted.top)
-        self.front = Front(clusters)
+    def __init__(
+        self, clusters: tuple[ClusterSpec, ...], wanted: Wanted, after: Tally | None = None
+    ) -> None:
+        self.leaders = copy(after.leaders) if after else Leaders(clusters, wanted.by, wanted.top)
+        self.front = copy(after.front) if after else Front(clusters)
+        self._earlier = (*self.leaders.points, *self.front.points)
         self.n_points = self.n_evaluated = self.n_fit = 0
         self.invalid: dict[str, int] = {}
         self.nearest: Point | None = None
@@ -83,13 +91,14 @@ class Tally:
             self.nearest = point
 
     def summary(self) -> Summary:
-        """The contents as plain values."""
+        """The contents as plain values, without points of an earlier tally."""
+        earlier = set(map(id, self._earlier))
         return Summary(
             n_points=self.n_points,
             n_evaluated=self.n_evaluated,
             n_fit=self.n_fit,
             invalid=self.invalid,
-            best=tuple(self.leaders.points),
-            front=tuple(self.front.points),
+            best=tuple(p for p in self.leaders.points if id(p) not in earlier),
+            front=tuple(p for p in self.front.points if id(p) not in earlier),
             nearest=self.nearest,
         )

@@ -22,8 +22,8 @@ from simcore.planning.parallel import Cost, Unsubmitted, shared_parts
 from simcore.planning.points import Batch
 from simcore.planning.space import make_space
 from simcore.planning.sweep import run_sweep
-from simcore.planning.tally import Tally, Wanted
-from simcore.planning.workers import Answer, processes, workers_of
+from simcore.planning.tally import Summary, Tally, Wanted
+from simcore.planning.workers import Answer, Worker, processes, workers_of
 from simcore.planning.workers.processes import Processes
 
 WORDS: dict[str, Any] = {
@@ -91,6 +91,43 @@ def test_stretches_add_up_in_whatever_sizes(by: str, gpus: str) -> None:
     on_front = np.flatnonzero(kept.on_front(columns))
     assert sorted(columns["samples_per_s"][on_front]) == [p.samples_per_s for p in kept.front]
     assert whole.front.points == list(kept.front)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 0, 1, 2)])
+def test_a_worker_returns_what_its_earlier_ranges_do_not_exceed(order: tuple[int, ...]) -> None:
+    """All ranges of two workers, one of which was lost, add up to all points at once."""
+    asked = make_space("latte-s", "A6000ada:1..3x8", **WORDS)
+    found, wanted = Evaluator(asked), Wanted(top=5)
+    whole = Tally(asked.clusters, wanted)
+    for batch in found.batches(0, len(found)):
+        whole.add(batch)
+    cuts = np.linspace(0, len(found), len(order) + 1).astype(int).tolist()
+    one, other = Worker(found, wanted), Worker(found, wanted)
+    answers = {}
+    for n, k in enumerate(order):
+        answers[k] = (other if n == 1 else one).evaluate(cuts[k], cuts[k + 1])
+    added = Tally(asked.clusters, wanted)
+    for k in sorted(answers):
+        (part,) = answers[k].parts
+        added.add(part)
+    assert added.summary() == whole.summary()
+    again = one.evaluate(cuts[0], cuts[1]).parts[0]  # before its last range: with all its points
+    assert isinstance(again, Summary)
+    assert again == answers[0].parts[0]
+
+
+def test_points_of_earlier_ranges_are_not_sent_again() -> None:
+    asked = make_space("latte-s", "A6000ada:1..3x8", **WORDS)
+    found, wanted = Evaluator(asked), Wanted(top=5)
+    worker, middle = Worker(found, wanted), len(found) // 2
+    first, later = (worker.evaluate(*r).parts[0] for r in ((0, middle), (middle, len(found))))
+    assert isinstance(first, Summary)
+    assert isinstance(later, Summary)
+    assert first.best
+    alone = Worker(found, wanted).evaluate(middle, len(found)).parts[0]
+    assert isinstance(alone, Summary)
+    assert len(later.best) < len(alone.best)
+    assert not set(later.front) & set(first.front)
 
 
 def test_it_goes_on_within_a_unit() -> None:

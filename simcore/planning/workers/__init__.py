@@ -86,20 +86,32 @@ class Workers(ABC):
         """End the workers that were started here; unfinished ranges are abandoned."""
 
 
-@rare_collections()
-@one_question()
-def evaluate_range(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
-    """The result of a range of pieces, evaluated in this process: its points or their summary."""
-    started = time.perf_counter()
-    parts: tuple[Batch | Summary, ...]
-    if wanted.points:
-        parts = tuple(evaluator.batches(first, last))
-    else:
-        tally = Tally(evaluator.space.clusters, wanted)
-        for batch in evaluator.batches(first, last):
+class Worker:
+    """Evaluates ranges of pieces in one process.
+
+    Of a range's best points it returns only those that no point of the ranges before exceeds: what
+    hundreds of ranges have in common is made, sent and merged once.
+    """
+
+    def __init__(self, evaluator: Evaluator, wanted: Wanted) -> None:
+        self._evaluator, self._wanted = evaluator, wanted
+        self._before: tuple[int, Tally | None] = (0, None)  # where the last range ended
+
+    @rare_collections()
+    @one_question()
+    def evaluate(self, first: int, last: int) -> Answer:
+        """The result of a range of pieces: its points or their summary."""
+        started = time.perf_counter()
+        batches, wanted = self._evaluator.batches(first, last), self._wanted
+        if wanted.points:
+            return Answer(tuple(batches), time.perf_counter() - started)
+        end, before = self._before
+        in_order = end <= first  # not where another process was lost with an earlier range
+        tally = Tally(self._evaluator.space.clusters, wanted, before if in_order else None)
+        for batch in batches:
             tally.add(batch)
-        parts = (tally.summary(),)
-    return Answer(parts, time.perf_counter() - started)
+        self._before = last, tally
+        return Answer((tally.summary(),), time.perf_counter() - started)
 
 
 def workers_of(jobs: int, cluster: Any = None) -> Workers | None:

@@ -25,7 +25,7 @@ from simcore.base.arrays import keep_freed_memory
 from simcore.base.errors import SimcoreError
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, evaluate_range
+from simcore.planning.workers import Answer, Worker, Workers
 
 #: Seconds after which a cluster that does not answer, or that has lost all workers, is given up.
 _CONNECT_S, _NO_WORKERS_S = 10.0, 60.0
@@ -42,14 +42,13 @@ def about() -> dict[str, str]:
     return {"simcore": simcore.__version__, "distributed": distributed.__version__}
 
 
-def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
-    found: tuple[Evaluator, Wanted] = pickle.loads(blob)
-    return found
+def _open(blob: bytes) -> Worker:
+    return Worker(*pickle.loads(blob))
 
 
-def _evaluate(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+def _evaluate(worker: Worker, first: int, last: int) -> Answer:
     keep_freed_memory()
-    return evaluate_range(*held, first, last)
+    return worker.evaluate(first, last)
 
 
 def _n_cores() -> int:

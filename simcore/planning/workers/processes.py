@@ -13,18 +13,18 @@ from types import TracebackType
 from simcore.base.arrays import keep_freed_memory
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, WorkersLost, evaluate_range
+from simcore.planning.workers import Answer, Worker, Workers, WorkersLost
 
-_held: tuple[Evaluator, Wanted] | None = None
+_worker: Worker | None = None
 
 
 def _begin(evaluator: Evaluator, wanted: Wanted) -> None:
-    global _held
+    global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
-    _held = evaluator, wanted
+    _worker = Worker(evaluator, wanted)
 
 
 def _end_with_parent() -> None:
@@ -35,8 +35,8 @@ def _end_with_parent() -> None:
 
 
 def _evaluate(first: int, last: int) -> Answer:
-    assert _held is not None
-    return evaluate_range(*_held, first, last)
+    assert _worker is not None
+    return _worker.evaluate(first, last)
 
 
 class Processes(Workers):
