@@ -90,11 +90,11 @@ class Unsubmitted:
 
     def take(self, most: int) -> Span:
         """The next range, of ``most`` pieces or as many as end with the last of pieces alike, if
-        these are half to one and a half as many; fewer at the end of a given range.
+        these are at most twice as many; fewer at the end of a given range.
         """
         first, last = self._spans.popleft()
         end, whole = first + most, round((first + most) / self._alike) * self._alike
-        if abs(whole - end) <= most / 2 and whole > first:
+        if first < whole <= end + most:
             end = whole
         end = min(last, end)
         if end < last:

@@ -213,7 +213,7 @@ def test_a_sweep_that_fails_at_once_leaves_nothing(
 
 def test_ranges_end_between_models_where_they_can() -> None:
     left = Unsubmitted([(3, 40), (50, 90)], alike=16)
-    assert left.take(10) == (3, 16), "to the end of those alike"
+    assert left.take(7) == (3, 16), "to the end of those alike, twice as many at most"
     assert left.take(20) == (16, 32), "to the nearest end"
     assert left.take(5) == (32, 37), "that end is too far"
     assert left.take(9) == (37, 40) and left.take(1) == (50, 51), "no further than the given range"
