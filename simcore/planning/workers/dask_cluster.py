@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import lru_cache
 from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Any
@@ -42,13 +43,15 @@ def about() -> dict[str, str]:
     return {"simcore": simcore.__version__, "distributed": distributed.__version__}
 
 
-def _open(blob: bytes) -> Worker:
+@lru_cache(maxsize=1)
+def _opened(blob: bytes) -> Worker:
+    """The worker of this process; one for all ranges of a sweep."""
+    keep_freed_memory()
     return Worker(*pickle.loads(blob))
 
 
-def _evaluate(worker: Worker, first: int, last: int) -> Answer:
-    keep_freed_memory()
-    return worker.evaluate(first, last)
+def _evaluate(blob: bytes, first: int, last: int) -> Answer:
+    return _opened(blob).evaluate(first, last)
 
 
 def _n_cores() -> int:
@@ -175,15 +178,19 @@ class DaskWorkers(Workers):
         """Send the evaluator to the cluster."""
         blob = pickle.dumps((evaluator, wanted))
         self._name = f"simcore-{os.getpid()}-{time.monotonic_ns()}"
-        self._held = self._client.submit(_open, blob, key=self._name, pure=False)
+        self._held = self._client.submit(bytes, blob, key=f"{self._name}-evaluator", pure=False)
 
     def count(self) -> int:
         """Number of threads of all workers that are connected now, at least 1."""
         return max(1, sum(int(n) for n in self._client.nthreads().values()))
 
     def submit(self, first: int, last: int) -> Any:
-        """Submit a range to the cluster, where earlier ranges have priority; returns its future."""
-        key = f"{self._name}-{first}-{last}"
+        """Submit a range to the cluster, where earlier ranges have priority; returns its future.
+
+        Keys of one group let the scheduler hold ranges back until a worker has a thread for them
+        (``worker-saturation``). Others go to the worker that has the evaluator, at once.
+        """
+        key = (f"{self._name}-range", first, last)
         return self._client.submit(_evaluate, self._held, first, last, key=key, priority=-first)
 
     def answer(self, ticket: Any) -> Answer:
