@@ -49,8 +49,9 @@ class Tally:
     def __init__(
         self, clusters: tuple[ClusterSpec, ...], wanted: Wanted, after: Tally | None = None
     ) -> None:
-        self.leaders = copy(after.leaders) if after else Leaders(clusters, wanted.by, wanted.top)
-        self.front = copy(after.front) if after else Front(clusters)
+        empty = Leaders(clusters, wanted.by, wanted.top)
+        self.leaders: Leaders = copy(after.leaders) if after else empty
+        self.front: Front = copy(after.front) if after else Front(clusters)
         self._earlier = (*self.leaders.points, *self.front.points)
         self.n_points = self.n_evaluated = self.n_fit = 0
         self.invalid: dict[str, int] = {}
