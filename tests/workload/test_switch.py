@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
 
-from simcore.workload.archs.encoder_decoder import t5
+from simcore.workload.archs.t5 import t5
 from simcore.workload.graph import Workload
 
 _SIZES: dict[str, Any] = {

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.units import TERA
 from simcore.workload.archs.body_layers import BodyList
-from simcore.workload.archs.encoder_decoder import t5
+from simcore.workload.archs.t5 import t5
 from simcore.workload.graph import Op, Workload
 
 t5_encoder = BodyList("t5_encoder")

@@ -31,7 +31,7 @@ FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encod
 #: Records of layers on ``archs.body``.
 BODY_LISTS: tuple[str, ...] = (
     "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
-    "vit", "vit_rotary",
+    "vit", "vit_rotary", "bart", "whisper", "deberta",
 )  # fmt: skip
 #: Those of networks that only run forward.
 FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder", "vision_encoder")
@@ -42,13 +42,10 @@ FILES = {
     **dict.fromkeys((*BODY_LISTS, *FROZEN_BODY_LISTS), "body_layers"),
     "bert": "bert",
     "albert": "albert",
-    "bart": "bart",
-    "deberta": "deberta",
     "modernbert": "modernbert",
     "transformer": "transformer",
     "traced": "traced",
-    "t5": "encoder_decoder",
-    "whisper": "encoder_decoder",
+    "t5": "t5",
     "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",

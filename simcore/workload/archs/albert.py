@@ -10,7 +10,7 @@ from dataclasses import replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, check_names, head_width
-from simcore.workload.archs.bert import classifier_head, embeddings, masked_lm_head
+from simcore.workload.archs.bert import classifier_head, embeddings, masked_lm_block
 from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.archs.towers import CORES, Tower, check_length, layer
 from simcore.workload.graph import Block, Workload
@@ -81,7 +81,7 @@ def build(
         first,
         classifier_head(seq_len, hidden, classes, classifier_dropout > 0, "tanh")
         if head == "classifier"
-        else masked_lm_head(seq_len, hidden, embedding, vocab, act=mlp),
+        else masked_lm_block(seq_len, hidden, embedding, vocab, act=mlp),
     ]
     if layers > 1:
         blocks.append(_repeated_layer(first))

@@ -8,15 +8,15 @@ layers run one kernel per node of the graph, or fused by XLA.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, BIAS_ADDS, SCRIPTED, check_names, head_width
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.params import norm_params
-from simcore.workload.archs.towers import CORES, Tower, check_length, layer
-from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
+from simcore.workload.archs.towers import CORES, Tower, check_length, layer, masked_lm_head
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow as tf
 from simcore.workload.ops import xla as compiled
 from simcore.workload.saved import Saved
@@ -212,26 +212,10 @@ def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str
     return body.block("head")
 
 
-def masked_lm_head(
-    seq: int, hidden: int, width: int, vocab: int, *, act: str = "gelu", share: float = 1.0,
-    padded: bool = False,
-) -> Block:  # fmt: skip
-    """A product, activation and norm before the tied table of rows of ``width``.
-
-    The loss is over a fraction ``share`` of the positions. ``padded``: so is the vocabulary.
-    """
-    body, rows = Body(in_layer=False), seq * share
-    body.high.add("last")
-    if share < 1.0:
-        gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
-        body.add(Op(name="positions", fwd=(gathered,), bwd=(gathered,)))
-    body.linear("transform", rows, hidden, width, bias=True, reads="last")
-    body.add(plain_activation(act, rows * width))
-    body.norm("norm", rows, width, "layernorm")
-    body.linear(
-        "decoder", rows, width, vocab, bias=True, reads="norm", weight=False, padded=padded
-    )  # fmt: skip
-    body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", rows, vocab))
+def masked_lm_block(*sizes: int, **how: Any) -> Block:
+    """The block of ``towers.masked_lm_head``."""
+    body = Body(in_layer=False)
+    masked_lm_head(body, *sizes, **how)
     return body.block("head")
 
 
@@ -312,7 +296,7 @@ def build(
         replace(one, ops=tuple(body)),
         classifier_head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
-        else masked_lm_head(seq_len, hidden, hidden, vocab, share=masked_share, padded=xla),
+        else masked_lm_block(seq_len, hidden, hidden, vocab, share=masked_share, padded=xla),
     )
     if xla:
         blocks = tuple(ops.compiled(b) for b in blocks)

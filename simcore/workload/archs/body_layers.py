@@ -117,6 +117,7 @@ def feed_forward(body: Body, reads: str, prefix: str = "", **sizes: Any) -> None
 _ON_BODY: dict[str, Callable[..., None]] = {
     "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
     "tensors": tensors, "feed_forward": feed_forward, "rotary": rotary,
+    "masked_lm_head": towers.masked_lm_head,
 }  # fmt: skip
 #: Kinds of layers of ``archs.towers``.
 _OF_TOWER: dict[str, Callable[..., None]] = {

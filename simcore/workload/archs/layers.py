@@ -199,12 +199,16 @@ class Layers:
 
     def op(
         self, *inputs: T, name: str, forward: Sequence[Any] = (), backward: Sequence[Any] = (),
-        saved: Mapping[str, float] = {}, result: Mapping[str, float] = {}, **placed: Any,
+        saved: Mapping[str, float] = {}, result: Mapping[str, float] = {},
+        gemm_weight: float = 0.0, **placed: Any,
     ) -> T:  # fmt: skip
-        """An operator stated by its kernels and the elements that it saves and returns."""
+        """An operator stated by its kernels and the elements that it saves and returns.
+
+        ``gemm_weight``: elements of a weight of its own that autocast copies to 16 bit.
+        """
         made = Op(
             name=name, fwd=_kernels(forward), bwd=_kernels(backward), saved=Saved(**saved),
-            result=Saved(**result),
+            result=Saved(**result), gemm_weight=gemm_weight,
         )  # fmt: skip
         return self._added((made,), inputs, **placed)
 

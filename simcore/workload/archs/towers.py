@@ -9,7 +9,7 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, plain_activation
-from simcore.workload.graph import Block, Op
+from simcore.workload.graph import TIE, Block, Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
@@ -209,3 +209,25 @@ def check_length(seq_len: int, positions: int) -> None:
     """Raises ValueError for a length beyond the table of positions."""
     if not 1 <= seq_len <= positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{positions}")
+
+
+def masked_lm_head(
+    body: Body, rows: float, hidden: int, width: int, vocab: int, *, act: str = "gelu",
+    share: float = 1.0, padded: bool = False,
+) -> None:  # fmt: skip
+    """Add a product, activation and norm before the tied table of rows of ``width``.
+
+    The loss is over a fraction ``share`` of the positions. ``padded``: so is the vocabulary.
+    """
+    rows *= share
+    body.high.add("last")
+    if share < 1.0:
+        gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
+        body.add(Op(name="positions", fwd=(gathered,), bwd=(gathered,)))
+    body.linear("transform", rows, hidden, width, bias=True, reads="last")
+    body.add(plain_activation(act, rows * width))
+    body.norm("norm", rows, width, "layernorm")
+    body.linear(
+        "decoder", rows, width, vocab, bias=True, reads="norm", weight=False, padded=padded
+    )  # fmt: skip
+    body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", rows, vocab))

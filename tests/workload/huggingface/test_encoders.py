@@ -12,12 +12,15 @@ from reference import measure
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.workload.archs import ARCHS, load
 from simcore.workload.archs.albert import build as albert
-from simcore.workload.archs.bart import build as bart
-from simcore.workload.archs.deberta import build as deberta
 from simcore.workload.archs.modernbert import build as modernbert
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
+
+load("bart")
+load("deberta")
+bart, deberta = ARCHS["bart"], ARCHS["deberta"]
 
 _BATCH, _SEQ = 2, 48
 #: Dropout on the CPU is other kernels than on a GPU: off.

@@ -1,15 +1,15 @@
-"""Encoder and decoder trained together: T5 (Raffel et al. 2020), Whisper (Radford et al. 2022)."""
+"""T5 (Raffel et al. 2020) and Switch transformers: encoder and decoder trained together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.base.units import FP32_BYTES, INT64_BYTES
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, check_names, head_width
+from simcore.workload.archs import ARCHS, check_names
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.switch import Switch
-from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
+from simcore.workload.archs.towers import ENCODED, Tower, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 
 
@@ -140,81 +140,4 @@ def t5(
         order=(0, *stack(layers, 1, 6), 2, 3, *stack(n_decoder, 4, 7), 5),
         input_bytes=INT64_BYTES * (seq_len + 2.0 * decoder.rows),  # source, shifted, labels
         tokens_per_sample=seq_len + decoder.rows,
-    )
-
-
-def _ears(t: Tower, mel_bins: int) -> Block:
-    heard, width = 2 * t.rows, t.hidden
-    body = Body()
-    table = float(t.rows * width)  # fixed sinusoids
-    body.add(
-        ops.conv("conv1", (heard,), (heard,), mel_bins, width, 3, input_grad=False, bias=True),
-        ops.activation("gelu1", float(heard * width)),
-        ops.conv("conv2", (heard,), (t.rows,), width, width, 3, stride=2, bias=True),
-        ops.activation("gelu2", t.elems),
-        Op(
-            name="positions",
-            fwd=(Kernel(kind="elementwise", high=2 * t.elems, weight=table, indexed=t.elems),),
-        ),
-    )
-    body.params += [
-        Param("conv1.weight", 3 * mel_bins * width),
-        Param("conv1.bias", width),
-        Param("conv2.weight", 3 * width * width),
-        Param("conv2.bias", width),
-    ]
-    return body.block("ears")
-
-
-@ARCHS.register("whisper")
-def whisper(
-    *,
-    name: str,
-    sample_unit: str = "clip",
-    layers: int,
-    decoder_layers: int = 0,
-    hidden: int,
-    heads: int,
-    decoder_heads: int = 0,
-    ffn: int = 0,
-    decoder_ffn: int = 0,
-    vocab: int = 51865,
-    mel_bins: int = 80,
-    frames: int = 1500,
-    max_positions: int = 448,
-    seq_len: int = 448,
-    mlp: str = "gelu",
-) -> Workload:
-    """Whisper on clips of ``frames`` encoded frames and ``seq_len`` tokens; no dropout."""
-    check_length(seq_len, max_positions)
-    encoder = Tower(
-        rows=frames, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
-        ffn=ffn or 4 * hidden, mlp=mlp, qkv_bias="qv", heads_first=True,
-    )  # fmt: skip
-    decoder = Tower(
-        rows=seq_len, hidden=hidden, heads=decoder_heads or heads,
-        head_dim=head_width(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
-        mlp=mlp, qkv_bias="qv", causal=True, source=frames, heads_first=True,
-    )  # fmt: skip
-    start = Body()
-    start.embedding("tokens", seq_len, hidden, vocab)
-    start.add(ops.add_positions("positions", seq_len, hidden, table_rows=max_positions))
-    start.params.append(Param("positions.weight", max_positions * hidden))
-    n_decoder = decoder_layers or layers
-    blocks = (
-        _ears(encoder, mel_bins),
-        layer(encoder, "encoder layer"),
-        end_of_encoder(encoder, n_decoder),
-        start.block("tokens"),
-        layer(decoder, "decoder layer"),
-        lm_head(decoder, vocab, scaled=False),
-    )
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=blocks,
-        order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
-        buffers_numel=frames * hidden,  # the encoder's sinusoids
-        input_bytes=FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * INT64_BYTES * seq_len,
-        tokens_per_sample=seq_len,
     )
