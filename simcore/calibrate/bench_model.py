@@ -27,8 +27,8 @@ from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
 from simcore.calibrate.row_kernels import QUEUED, op_of, precision_of
 from simcore.hardware.calibrations import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.cluster import NodeGroup
-from simcore.hardware.profile import OF_MEMORY, START, Profile, measured_class
-from simcore.step.kernels import CAST, KINDS, KernelTable, kernel_table
+from simcore.hardware.profile import OF_MEMORY, OF_UNALIGNED, START, Profile, measured_class
+from simcore.step.kernels import CAST, FEW_LOADED, KINDS, KernelTable, kernel_table
 from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.compute import phase_seconds
@@ -41,6 +41,14 @@ BESIDE_S: Final = 3 * MICRO
 BESIDE_SD: Final = 0.7
 #: The parameter of that time.
 BESIDE: Final = "beside"
+#: The parameter of clocks: ln(time at the clocks of long training / time in a burst) is the shipped
+#: one times (1 + parameter).
+CLOCKS: Final = "clocks"
+#: Parameters that are of the benchmarks alone: no step has them.
+OF_BENCHMARKS: Final = (BESIDE, CLOCKS)
+#: Standard deviation of ln(rate) of products with unaligned rows beside ``narrow_load_slowdown``:
+#: 1.22 to 1.56 times for one of its ratios, taken as an 80 % interval (``physics.kernel``).
+UNALIGNED_SD: Final = 0.1
 _FLASH: Final = [KINDS.index(kind) for kind in FLASH_KINDS]
 
 
@@ -48,7 +56,7 @@ def sections(figures: Mapping[str, Fitted]) -> dict[str, Any]:
     """Multipliers by key as fields of ``MeasuredDevice``."""
     memory = {k.removeprefix(OF_MEMORY): f for k, f in figures.items() if k.startswith(OF_MEMORY)}
     compute = {k: f for k, f in figures.items()
-               if not k.startswith(OF_MEMORY) and k not in (START, BESIDE)}  # fmt: skip
+               if not k.startswith(OF_MEMORY) and k not in (START, *OF_BENCHMARKS)}  # fmt: skip
     return {"compute_over_blind": compute, "memory_over_blind": memory,
             "start_over_blind": figures.get(START)}  # fmt: skip
 
@@ -85,7 +93,8 @@ class BenchModel:
     """The times of ``rows`` on the device of ``group``; ``blind``: the profile of shipped figures.
 
     ``prior``: key of each parameter -> standard deviation of the logarithm of the blind figure that
-    it multiplies.
+    it multiplies. ``burst_log``: key of a figure that is known at the clocks of bursts ->
+    ln(its rate in a burst / at the clocks of long training).
     """
 
     def __init__(self, rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> None:
@@ -94,12 +103,14 @@ class BenchModel:
         for i, row in enumerate(self.rows):
             places[precision_of(row)].append(i)
         self.parts = [_part(self.rows, at, name) for name, at in places.items()]
+        self.burst_log: dict[str, float] = {}
         self.prior = self._priors()
         in_bursts, held = (self._device_s({}, in_bursts=b) for b in (True, False))
         single = np.array([r.cells.get("timing") != QUEUED for r in self.rows])
         took_s = np.array([r.seconds for r in self.rows])
         took_s = np.where(single, took_s, np.maximum(took_s, QUEUE_S))
-        self.clock = (held / in_bursts) ** (took_s / (took_s + self._rest_s()))
+        self.burst_frac = 1.0 - took_s / (took_s + self._rest_s())
+        self.clock_log = np.log(held / in_bursts)
         self.beside_s = np.where(single, BESIDE_S, 0.0)
 
     def _rest_s(self) -> float:
@@ -116,6 +127,9 @@ class BenchModel:
         gpu, found = self.group.gpu, {BESIDE: BESIDE_SD}
         in_bursts = replace(self.blind, in_bursts=True, _seen={})
         found[START] = self.blind.kernel_start_s(gpu).sd_log
+        clocks = self.blind.clock_ratio("gemm_tensor16", "sustained", gpu)
+        if clocks.value > 1.0:
+            found[CLOCKS] = clocks.sd_log / math.log(clocks.value)
         for part in self.parts:
             for name in (KINDS[k] for k in np.unique(part.table["kind"])):
                 kind: Any = "elementwise" if name == CAST else name.removesuffix("_native")
@@ -127,6 +141,11 @@ class BenchModel:
                 key = measured_class(family, unit)
                 share = in_bursts.compute_efficiency(family, unit, gpu)
                 found[key] = max(found.get(key, 0.0), share.sd_log)
+                if not self.blind.timed_on_cards(key, gpu):  # cards are timed in long queues
+                    held = self.blind.compute_efficiency(family, unit, gpu)
+                    self.burst_log[key] = math.log(share.value / held.value)
+                if name in FEW_LOADED and unit != "fp32":
+                    found[key + OF_UNALIGNED] = UNALIGNED_SD
             if (part.table["backward"] & np.isin(part.table["kind"], _FLASH)).any():
                 found[ATTENTION_BACKWARD] = self.blind.attention_backward_frac(gpu).sd_log
         return found
@@ -154,9 +173,13 @@ class BenchModel:
 
         The larger the share of the time in which a device computes, the nearer is its clock to that
         of long training: times in bursts and at sustained clocks are interpolated by that share.
+        The multipliers are of rates at the clocks of long training, so that a row in a burst tells
+        of them only as well as the ratio of both clocks is known.
         """
         beside_s = self.beside_s * math.exp(theta.get(BESIDE, 0.0))
-        found: Array = self._device_s(theta) * self.clock + beside_s
+        ratio_log = self.clock_log * (1.0 + theta.get(CLOCKS, 0.0))
+        held_s = self._device_s(theta) * np.exp(self.clock_log)
+        found: Array = held_s * np.exp(-self.burst_frac * ratio_log) + beside_s
         return found
 
     def at_peak_s(self) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore.base.errors import DataError
 from simcore.calibrate.bench.store import RawRow, Store
-from simcore.calibrate.bench_model import BESIDE
+from simcore.calibrate.bench_model import OF_BENCHMARKS
 from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.prior_fit import fit_from_prior
@@ -43,9 +43,8 @@ def card_section(folders: Sequence[Path], tables: Profile) -> Mapping[str, Any]:
     for folder in folders:
         gpu, rows = _kernels(folder)
         fit = fit_from_prior(rows, parse_cluster(f"1x1x{gpu}").groups[0], tables)
-        for key, one in fit.figures.items():
-            found[key][gpu].append(one)
-    found.pop(BESIDE, None)
+        for key in fit.figures.keys() - set(OF_BENCHMARKS):
+            found[key][gpu].append(fit.figures[key])
     return {
         key: {"by_gpu": {gpu: _joined(fits) for gpu, fits in sorted(by_gpu.items())}}
         for key, by_gpu in sorted(found.items())

@@ -20,9 +20,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.bench_model import BESIDE, BenchModel, sections
+from simcore.calibrate.bench_model import CLOCKS, OF_BENCHMARKS, BenchModel, sections
 from simcore.calibrate.curve_fits import Array, robust_sd
-from simcore.calibrate.link_fit import LEAST_SD, SHAPE_SHARE
+from simcore.calibrate.link_fit import LEAST_SD
 from simcore.calibrate.op_classes import SMALL_WEIGHT
 from simcore.calibrate.row_kernels import Call, call_of, host_limits
 from simcore.hardware.calibrations import Fitted
@@ -66,7 +66,7 @@ class PriorFit:
 
     def sections(self) -> dict[str, Any]:
         """The figures as fields of ``MeasuredDevice``."""
-        return sections({k: f for k, f in self.figures.items() if k != BESIDE})
+        return sections({k: f for k, f in self.figures.items() if k not in OF_BENCHMARKS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,35 +99,33 @@ def fit_from_prior(rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> 
         shapes=tuple(map(_shapes_of, rows)),
     )  # fmt: skip
     keys = tuple(model.prior)
-    prior = np.maximum(np.array(list(model.prior.values())), LEAST_SD)
+    assumed = _prior(model, keys)
+    prior = _deviations(assumed)
     theta = np.zeros(len(keys))
     scatter = dict.fromkeys(data.shapes, SCATTER_SD)
     off = _Errors(model, keys, data)
     for _ in range(_ROUNDS):
         between = np.array([scatter[s] for s in data.shapes])
         noise = np.hypot(data.timing_sd, between) / data.weight
-        theta = _solved(off, noise, prior, theta)
+        theta = _solved(off, noise, assumed, theta)
         here = off(theta)
         scatter = _scatter(data, here)
     slopes = off.slopes(theta)
-    # Information of each row; a row far off counts as little as in the loss.
-    told = (slopes / noise[:, None]) ** 2 / np.sqrt(1.0 + np.square(here / noise))[:, None]
-    sd = _spread(slopes, here, noise, prior)
+    # A row far off counts as little as in the loss.
+    scaled = slopes / (noise * np.sqrt(np.sqrt(1.0 + np.square(here / noise))))[:, None]
+    sd = _deviations(np.concatenate([scaled, assumed]))
     figures, kept = {}, []
     for i, key in enumerate(keys):
         if sd[i] > UNDETERMINED * prior[i] and abs(theta[i]) < prior[i]:
             kept.append(key)
             continue
-        # A step mixes many shapes, so that a part of the scatter between shapes remains in it.
-        shapes_sd = math.sqrt(float(told[:, i] @ np.square(between) / told[:, i].sum()))
-        spread = min(math.hypot(float(sd[i]), SHAPE_SHARE * shapes_sd), float(prior[i]))
         figures[key] = Fitted(
-            value=math.exp(theta[i]), sd_log=max(LEAST_SD, spread),
+            value=math.exp(theta[i]), sd_log=max(LEAST_SD, min(float(sd[i]), float(prior[i]))),
             rows=int(((np.abs(slopes[:, i]) > _TOUCHED) & ~bounds).sum()),
         )  # fmt: skip
     what = [(s[0], call_of(r)) for s, r, x in zip(data.shapes, rows, of_host, strict=True) if x]
     return PriorFit(
-        figures, tuple(k for k in kept if k != BESIDE), host_s, Counter(what),
+        figures, tuple(k for k in kept if k not in OF_BENCHMARKS), host_s, Counter(what),
         int((turned & ~of_host).sum()),
         {r.where: -float(x) for r, x in zip(rows, here, strict=True)},
     )  # fmt: skip
@@ -175,21 +173,32 @@ class _Errors:
         return np.array([(self(theta + m) - self(theta - m)) / (2.0 * _MOVE) for m in moves]).T
 
 
+def _prior(model: BenchModel, keys: tuple[str, ...]) -> Array:
+    """The prior [P, P]: its product with the parameters is independent, each of deviation one.
+
+    A figure known in bursts is less certain at the clocks of long training, at which its parameter
+    is, by as much as the ratio of both clocks is.
+    """
+    sd = np.maximum(np.array(list(model.prior.values())), LEAST_SD)
+    rows = np.eye(len(keys))
+    if CLOCKS in keys:
+        rows[:, keys.index(CLOCKS)] += [model.burst_log.get(k, 0.0) for k in keys]
+    found: Array = rows / sd[:, None]
+    return found
+
+
+def _deviations(rows: Array) -> Array:
+    """Standard deviations of the parameters [P] that rows of deviation one [R, P] tell of."""
+    found: Array = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
+    return found
+
+
 def _solved(off: _Errors, noise: Array, prior: Array, start: Array) -> Array:
-    """The parameters [P] with the least loss."""
+    """The parameters [P] with the least loss; ``prior`` [P, P] as in ``_prior``."""
     from scipy.optimize import least_squares
 
     got = least_squares(
-        lambda theta: np.concatenate([off(theta) / noise, theta / prior]), start, loss="soft_l1",
-        diff_step=_MOVE, x_scale=prior, xtol=_DONE, ftol=_DONE, max_nfev=_MOST,
+        lambda theta: np.concatenate([off(theta) / noise, prior @ theta]), start, loss="soft_l1",
+        diff_step=_MOVE, x_scale=_deviations(prior), xtol=_DONE, ftol=_DONE, max_nfev=_MOST,
     )  # fmt: skip
     return np.asarray(got.x)
-
-
-def _spread(slopes: Array, off: Array, noise: Array, prior: Array) -> Array:
-    """Standard deviations of the parameters [P]; a row far off counts as little as in the loss."""
-    counts = 1.0 / np.sqrt(1.0 + np.square(off / noise))
-    scaled = slopes / noise[:, None]
-    precision = (scaled * counts[:, None]).T @ scaled + np.diag(1.0 / prior**2)
-    sd: Array = np.sqrt(np.diag(np.linalg.inv(precision)))
-    return sd

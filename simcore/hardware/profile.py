@@ -69,8 +69,9 @@ TF32_SD_LOG = 0.08
 #: (EVT_AE) and H100 (KernelBench), more in fp32 on an H200.
 NORM_SD_LOG = 0.15
 
-#: Prefix of the keys of memory in :meth:`Profile.over_blind`, and the key of a kernel's start.
-OF_MEMORY = "memory."
+#: In :meth:`Profile.over_blind`: prefix of the keys of memory, ending of those of products whose
+#: rows matrix units load a few elements at a time, and the key of a kernel's start.
+OF_MEMORY, OF_UNALIGNED = "memory.", "_unaligned"
 START = "start"
 #: Architecture of records that describe a host's own cores; no shipped table covers these.
 HOST_CPU = "CPU"
@@ -143,14 +144,17 @@ class Profile(LinkFigures, Spreads):
         return found
 
     def compute_efficiency(
-        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True
-    ) -> Estimate:
+        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True,
+        unaligned: bool = False,
+    ) -> Estimate:  # fmt: skip
         """Share of the dense peak that large kernels of a kind reach.
 
         Above one for fp32 on CDNA, where ``peak`` is the vector units' and matrix units are faster.
         ``sustained``: at the clocks of long training; otherwise at those of a short burst.
+        ``unaligned``: with what benchmarks found of products of rows that matrix units load a few
+        elements at a time, before the slowdown of such loads: these are other kernels.
         """
-        key = (kind, peak, gpu.name, sustained)
+        key = (kind, peak, gpu.name, sustained, unaligned)
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
             figures = self.class_figures(own, gpu)
@@ -168,15 +172,19 @@ class Profile(LinkFigures, Spreads):
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            found = self.over_blind(found, (measured_class(kind, peak),), gpu)
+            of_tables, measured = found, measured_class(kind, peak)
+            keys = (measured, measured + OF_UNALIGNED) if unaligned else (measured,)
+            found = self.over_blind(found, keys, gpu)
             # At half rate matrix units stay far below the power cap; vector units do not.
             below_cap = "half-rate" in families_of(gpu) and not own.endswith("simt32")
             sustained = sustained and not self.in_bursts
             if sustained and own in _SUSTAINED and not below_cap:
                 clocks = self.clock_ratio(own, "sustained", gpu)
+                # what benchmarks of a card found is of rates at these clocks
+                clocks_sd = clocks.sd_log if found is of_tables else 0.0
                 found = Estimate(
                     found.value / clocks.value,
-                    hypot(found.sd_log, clocks.sd_log),
+                    hypot(found.sd_log, clocks_sd),
                     f"{found.source}, sustained clocks 1/{clocks.value:.3g}",
                 )
             self._seen[key] = self.scaled(found, "compute", gpu=gpu.name)
@@ -276,8 +284,12 @@ class Profile(LinkFigures, Spreads):
 
     def kinds_timed(self, gpu: GpuSpec) -> bool:
         """Whether benchmarks of ``simcore calibrate`` timed kernels of every kind on this GPU."""
-        cards = self._tables(gpu).get("cards", {}).get(OF_MEMORY + "elementwise") or {}
-        return self.own(gpu) is not None or gpu.name in (cards.get("by_gpu") or {})
+        return self.own(gpu) is not None or self.timed_on_cards(OF_MEMORY + "elementwise", gpu)
+
+    def timed_on_cards(self, key: str, gpu: GpuSpec) -> bool:
+        """Whether the project's cards timed a class of kernels on this GPU (:meth:`over_blind`)."""
+        table = self._tables(gpu).get("cards", {}).get(key) or {}
+        return gpu.name in (table.get("by_gpu") or {})
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))

@@ -334,7 +334,10 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
         unit, peak = unit_of(named, profile, gpu, precision)
         last = named == DEPTHWISE_LAST
         if named in (BATCHED, UNALIGNED, *BATCHED_LOADS.values()):
-            share, shaped = profile.compute_efficiency("bmm", unit, gpu), "bmm"
+            few = named in FEW_LOADED
+            share, shaped = profile.compute_efficiency("bmm", unit, gpu, unaligned=few), "bmm"
+        elif named in FEW_LOADED:
+            share, shaped = profile.compute_efficiency(kind, unit, gpu, unaligned=True), kind
         else:
             share = compute_share_of(profile, kind, unit, gpu, channels_last=last)
             shaped = "attention" if kind in FLASH_KINDS else kind

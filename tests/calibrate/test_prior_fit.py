@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from simcore.calibrate.bench.store import TABLES, RawRow, Store
-from simcore.calibrate.bench_model import BenchModel
+from simcore.calibrate.bench_model import CLOCKS, BenchModel
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
-from simcore.calibrate.row_kernels import times_kernels
+from simcore.calibrate.row_kernels import QUEUED, times_kernels
+from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 
@@ -91,13 +92,64 @@ def test_rates_come_back_and_unmeasured_ones_stay_as_shipped() -> None:
     assert not {"conv_tensor16", "attention", "memory.norm"} & set(found.figures)
 
 
+def queued(rows: list[RawRow]) -> list[RawRow]:
+    """The rows as calls in long queues, at the clocks of long training."""
+    return [
+        RawRow(r.table, {**r.cells, "timing": QUEUED}, r.seconds, r.sd_log, r.where) for r in rows
+    ]
+
+
 def test_a_wrong_row_moves_little() -> None:
-    rows = timed(benchmarks(), {})
+    rows = timed(queued(benchmarks()), {})
     at = next(i for i, r in enumerate(rows) if r.cells["m"] == "8192")
     wrong = RawRow("gemm", rows[at].cells, 4.0 * rows[at].seconds, 0.01, rows[at].where)
     found = fit([*rows[:at], wrong, *rows[at + 1 :]])
     assert found.figures["gemm_tensor16"].value == pytest.approx(1.0, abs=0.05)
     assert found.off[wrong.where] == pytest.approx(math.log(4.0), abs=0.15)
+
+
+def test_bursts_tell_of_long_training_only_as_well_as_the_ratio_of_clocks_is_known() -> None:
+    """A device whose clock falls less from a burst on than the shipped ratio says.
+
+    Calls in queues run at the clocks of training, so that the figure and its spread do not change.
+    """
+    truth = {CLOCKS: -0.5}
+    calls = fit(timed(benchmarks(), truth)).figures.get("gemm_tensor16")
+    in_queues = fit(timed(queued(benchmarks()), truth)).figures["gemm_tensor16"]
+    assert in_queues.value == pytest.approx(1.0, abs=0.03)
+    ratio = load_profile().clock_ratio("gemm_tensor16", "sustained", GROUP.gpu)
+    assert in_queues.sd_log < ratio.sd_log
+    assert calls is None or calls.sd_log > 1.3 * in_queues.sd_log
+
+
+def test_the_spread_is_of_the_figure_and_not_of_one_shape() -> None:
+    """Shapes scatter by a fifth in either table; four times as many determine the figure better."""
+
+    def of(times: int) -> Fitted:
+        rows = queued(benchmarks()) * times
+        told = timed(rows, {})
+        noise = np.exp(np.random.default_rng(1).normal(0.0, 0.2, len(rows)))
+        return fit([
+            RawRow(r.table, r.cells, r.seconds * float(x), r.sd_log, f"{r.where}:{i}")
+            for i, (r, x) in enumerate(zip(told, noise, strict=True))
+        ]).figures["memory.elementwise"]  # fmt: skip
+
+    few, many = of(1), of(4)
+    assert many.sd_log < 0.7 * few.sd_log < 0.7 * 0.2
+
+
+def test_unaligned_products_have_a_figure_of_their_own() -> None:
+    """Matrix units load their rows a few elements at a time, in other kernels than aligned ones."""
+    odd = [
+        row("gemm", 100 + i, dtype="bf16", op=op, m=8192, n=n, k=1024, batch=1)
+        for i, (n, op) in enumerate((n, o) for n in (30_001, 50_257) for o in (
+            "linear", "linear_dgrad", "linear_wgrad"))
+    ]  # fmt: skip
+    truth = {"gemm_tensor16": math.log(1.1), "gemm_tensor16_unaligned": math.log(0.8)}
+    found = fit(timed(queued([*benchmarks(), *odd]), truth)).figures
+    for key, log in truth.items():
+        assert abs(math.log(found[key].value) - log) < min(2.0 * found[key].sd_log, 0.06), key
+    assert "gemm_tensor16_unaligned" not in fit(timed(queued(benchmarks()), {})).figures
 
 
 def test_gradients_that_waited_for_the_host_do_not_slow_the_device() -> None:

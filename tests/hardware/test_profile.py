@@ -460,6 +460,30 @@ def test_a_device_timed_in_bursts_alone_slows_as_its_power_says() -> None:
     assert found.source == "by its power"
 
 
+def test_rates_timed_in_long_queues_are_known_at_the_clocks_of_training() -> None:
+    """The ratio of clocks adds to the spread of rates in bursts; cards are timed in long queues."""
+    profile = load_profile()
+    for name, on_card in (("H200-SXM", True), ("H100-SXM-80GB", False)):
+        gpu = GPUS[name]
+        burst = profile.compute_efficiency("gemm", "bf16", gpu, sustained=False)
+        held = profile.compute_efficiency("gemm", "bf16", gpu)
+        clocks = profile.clock_ratio("gemm_tensor16", "sustained", gpu)
+        assert profile.timed_on_cards("gemm_tensor16", gpu) is on_card
+        assert held.value == pytest.approx(burst.value / clocks.value)
+        added = 0.0 if on_card else clocks.sd_log
+        assert held.sd_log == pytest.approx(hypot(burst.sd_log, added))
+
+
+def test_unaligned_products_have_what_cards_found_of_them() -> None:
+    profile = load_profile()
+    for name, same in (("H200-SXM", False), ("H100-SXM-80GB", True)):
+        full, few = (
+            profile.compute_efficiency("gemm", "bf16", GPUS[name], unaligned=u).value
+            for u in (False, True)
+        )
+        assert (few == full) is same and few <= full
+
+
 def test_fixed_time_of_a_tile_is_more_keys_on_a_faster_sm() -> None:
     slow, fast = GPUS["A100-SXM-80GB"], GPUS["B200-SXM"]
     # 312 TFLOP/s over 108 SMs: 5 us are 14.44 MFLOP, at 65,536 a key.
