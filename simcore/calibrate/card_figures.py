@@ -24,6 +24,7 @@ from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.prior_fit import fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
+from simcore.calibrate.update_fit import with_update
 from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import Profile
@@ -41,10 +42,12 @@ def card_section(folders: Sequence[Path], tables: Profile) -> Mapping[str, Any]:
     """
     found: dict[str, dict[str, list[Fitted]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
-        gpu, rows = _kernels(folder)
-        fit = fit_from_prior(rows, parse_cluster(f"1x1x{gpu}").groups[0], tables)
-        for key in fit.figures.keys() - set(OF_BENCHMARKS):
-            found[key][gpu].append(fit.figures[key])
+        gpu, rows = _rows(folder)
+        group = parse_cluster(f"1x1x{gpu}").groups[0]
+        fit = fit_from_prior([r for r in rows if times_kernels(r)], group, tables)
+        figures = with_update(fit.figures, rows, group.gpu, tables)
+        for key in figures.keys() - set(OF_BENCHMARKS):
+            found[key][gpu].append(figures[key])
     return {
         key: {"by_gpu": {gpu: _joined(fits) for gpu, fits in sorted(by_gpu.items())}}
         for key, by_gpu in sorted(found.items())
@@ -57,11 +60,10 @@ def _joined(fits: Sequence[Fitted]) -> dict[str, Any]:
     return figure(value, max(f.sd_log for f in fits), SOURCE, sum(f.rows for f in fits))
 
 
-def _kernels(folder: Path) -> tuple[str, list[RawRow]]:
-    """The GPU whose kernels a folder of raw tables timed, and their rows."""
-    rows, _ = Store(folder).rows("refuse")
-    kernels = [r for r in at_one_speed(rows) if times_kernels(r)]
-    gpus = {r.cells.get("gpu", "") for r in kernels} - {""}
+def _rows(folder: Path) -> tuple[str, list[RawRow]]:
+    """The GPU whose kernels a folder of raw tables timed, and its rows."""
+    rows = at_one_speed(Store(folder).rows("refuse")[0])
+    gpus = {r.cells.get("gpu", "") for r in rows if times_kernels(r)} - {""}
     if len(gpus) != 1:
         raise DataError(f"must hold kernels of one GPU, not of {len(gpus)}", file=folder)
-    return gpus.pop(), kernels
+    return gpus.pop(), rows

@@ -82,13 +82,18 @@ def host_times(rows: Sequence[RawRow], gpu: GpuSpec) -> dict[str, FittedTime]:
     }  # fmt: skip
 
 
+def device_bound(row: RawRow, gpu: GpuSpec) -> bool:
+    """Whether an optimizer's step tells of the device and not of the host."""
+    return row.seconds < HOST_BOUND * row.number("bytes") / gpu.memory_bw.value
+
+
 def _work_of(row: RawRow, gpu: GpuSpec) -> HostWork | None:
     """The host's work in a benchmark; None where it does not tell of the host."""
     op = row.cells["op"]
     if op == "eager":
         return _sum(EAGER_LAYER, DEPTH)
     if op in ("adamw-fused", "adamw-foreach"):
-        if row.seconds < HOST_BOUND * row.number("bytes") / gpu.memory_bw.value:
+        if device_bound(row, gpu):
             return None
         kernels = 1 if op == "adamw-fused" else OPTIMIZERS["adamw"].kernels
         tensors = row.number("count")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.calibrate.one_speed import at_one_speed, drift_note, reference_of
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
+from simcore.calibrate.update_fit import with_update
 from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration, FittedBytes, MeasuredDevice
 from simcore.hardware.cluster import parse_cluster
@@ -122,9 +124,12 @@ def fit_profile(
         record = _with_steps(rows, found, measured, name, origin, notes)
     else:
         kernels = [r for r in rows if times_kernels(r)]
-        fit = fit_from_prior(kernels, found.cluster(1).groups[0], load_profile())
+        blind = load_profile()
+        fit = fit_from_prior(kernels, found.cluster(1).groups[0], blind)
+        own = own_rows(rows, "host")
+        fit = replace(fit, figures=with_update(fit.figures, own, found.gpu, blind))
         measured = of_the_node(rows, node, link_bytes_per_s, found.gpu.name).model_copy(
-            update={**fit.sections(), **host_times(own_rows(rows, "host"), found.gpu)}
+            update={**fit.sections(), **host_times(own, found.gpu)}
         )
         measured = _with_memory(measured, outside_tensors)
         record = _with_check(rows, found, measured, name, origin, notes)
