@@ -141,8 +141,8 @@ class BenchModel:
                 key = measured_class(family, unit)
                 share = in_bursts.compute_efficiency(family, unit, gpu)
                 found[key] = max(found.get(key, 0.0), share.sd_log)
-                if not self.blind.timed_on_cards(key, gpu):  # cards are timed in long queues
-                    held = self.blind.compute_efficiency(family, unit, gpu)
+                held = self.blind.compute_efficiency(family, unit, gpu)
+                if held.sd_log > share.sd_log:  # cards are timed in long queues, others in bursts
                     self.burst_log[key] = math.log(share.value / held.value)
                 if name in FEW_LOADED and unit != "fp32":
                     found[key + OF_UNALIGNED] = UNALIGNED_SD

@@ -69,10 +69,8 @@ TF32_SD_LOG = 0.08
 #: (EVT_AE) and H100 (KernelBench), more in fp32 on an H200.
 NORM_SD_LOG = 0.15
 
-#: In :meth:`Profile.over_blind`: prefix of the keys of memory, ending of those of products whose
-#: rows matrix units load a few elements at a time, and the key of a kernel's start.
-OF_MEMORY, OF_UNALIGNED = "memory.", "_unaligned"
-START = "start"
+#: Keys of :meth:`Profile.over_blind`: prefix of memory, ending of unaligned products, the start.
+OF_MEMORY, OF_UNALIGNED, START = "memory.", "_unaligned", "start"
 #: Architecture of records that describe a host's own cores; no shipped table covers these.
 HOST_CPU = "CPU"
 #: FLOP of flash attention's backward pass over its forward: five products instead of two.
@@ -151,8 +149,7 @@ class Profile(LinkFigures, Spreads):
 
         Above one for fp32 on CDNA, where ``peak`` is the vector units' and matrix units are faster.
         ``sustained``: at the clocks of long training; otherwise at those of a short burst.
-        ``unaligned``: with what benchmarks found of products of rows that matrix units load a few
-        elements at a time, before the slowdown of such loads: these are other kernels.
+        ``unaligned``: products whose rows are loaded a few elements at a time, but for that.
         """
         key = (kind, peak, gpu.name, sustained, unaligned)
         if key not in self._seen:
@@ -167,13 +164,11 @@ class Profile(LinkFigures, Spreads):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if as_gemm:
                 share = share_of_products(self.runtime, gpu)
-                found = Estimate(
-                    found.value * share.value,
-                    hypot(found.sd_log, share.sd_log),
-                    f"{found.source} x {share.value:g} for convolutions ({share.source})",
-                )
-            of_tables, measured = found, measured_class(kind, peak)
-            keys = (measured, measured + OF_UNALIGNED) if unaligned else (measured,)
+                sd_log = hypot(found.sd_log, share.sd_log)
+                source = f"{found.source} x {share.value:g} for convolutions ({share.source})"
+                found = Estimate(found.value * share.value, sd_log, source)
+            of_tables, known_as = found, measured_class(kind, peak)
+            keys = (known_as, known_as + OF_UNALIGNED) if unaligned else (known_as,)
             found = self.over_blind(found, keys, gpu)
             # At half rate matrix units stay far below the power cap; vector units do not.
             below_cap = "half-rate" in families_of(gpu) and not own.endswith("simt32")
@@ -181,12 +176,9 @@ class Profile(LinkFigures, Spreads):
             if sustained and own in _SUSTAINED and not below_cap:
                 clocks = self.clock_ratio(own, "sustained", gpu)
                 # what benchmarks of a card found is of rates at these clocks
-                clocks_sd = clocks.sd_log if found is of_tables else 0.0
-                found = Estimate(
-                    found.value / clocks.value,
-                    hypot(found.sd_log, clocks_sd),
-                    f"{found.source}, sustained clocks 1/{clocks.value:.3g}",
-                )
+                sd_log = hypot(found.sd_log, clocks.sd_log * (found is of_tables))
+                source = f"{found.source}, sustained clocks 1/{clocks.value:.3g}"
+                found = Estimate(found.value / clocks.value, sd_log, source)
             self._seen[key] = self.scaled(found, "compute", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
@@ -284,12 +276,8 @@ class Profile(LinkFigures, Spreads):
 
     def kinds_timed(self, gpu: GpuSpec) -> bool:
         """Whether benchmarks of ``simcore calibrate`` timed kernels of every kind on this GPU."""
-        return self.own(gpu) is not None or self.timed_on_cards(OF_MEMORY + "elementwise", gpu)
-
-    def timed_on_cards(self, key: str, gpu: GpuSpec) -> bool:
-        """Whether the project's cards timed a class of kernels on this GPU (:meth:`over_blind`)."""
-        table = self._tables(gpu).get("cards", {}).get(key) or {}
-        return gpu.name in (table.get("by_gpu") or {})
+        cards = self._tables(gpu).get("cards", {}).get(OF_MEMORY + "elementwise") or {}
+        return self.own(gpu) is not None or gpu.name in (cards.get("by_gpu") or {})
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))

@@ -333,11 +333,10 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
             continue
         unit, peak = unit_of(named, profile, gpu, precision)
         last = named == DEPTHWISE_LAST
-        if named in (BATCHED, UNALIGNED, *BATCHED_LOADS.values()):
-            few = named in FEW_LOADED
-            share, shaped = profile.compute_efficiency("bmm", unit, gpu, unaligned=few), "bmm"
-        elif named in FEW_LOADED:
-            share, shaped = profile.compute_efficiency(kind, unit, gpu, unaligned=True), kind
+        few = named in FEW_LOADED
+        if few or named in (BATCHED, UNALIGNED):
+            shaped = kind if few and named not in BATCHED_LOADS.values() else "bmm"
+            share = profile.compute_efficiency(shaped, unit, gpu, unaligned=few)
         else:
             share = compute_share_of(profile, kind, unit, gpu, channels_last=last)
             shaped = "attention" if kind in FLASH_KINDS else kind

@@ -468,7 +468,6 @@ def test_rates_timed_in_long_queues_are_known_at_the_clocks_of_training() -> Non
         burst = profile.compute_efficiency("gemm", "bf16", gpu, sustained=False)
         held = profile.compute_efficiency("gemm", "bf16", gpu)
         clocks = profile.clock_ratio("gemm_tensor16", "sustained", gpu)
-        assert profile.timed_on_cards("gemm_tensor16", gpu) is on_card
         assert held.value == pytest.approx(burst.value / clocks.value)
         added = 0.0 if on_card else clocks.sd_log
         assert held.sd_log == pytest.approx(hypot(burst.sd_log, added))
