@@ -121,8 +121,25 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         (("physics/kernel.py", "NumberReplacer", "row_bytes: FloatLike = 0.0", n) for n in (0, 1)),
         "of rows that are not read again the size does not count",
     ),
+    ("timing/steps.py", "NumberReplacer", "return steps_of_alike([request]", 1):
+        "a list of one has one request, which is the first and the last",
+    **dict.fromkeys(
+        (("timing/steps.py", "NumberReplacer", line, 1) for line in (
+            "points = with_library(requests[0]", "if requests[0].placed is None:",
+        )),
+        "requests that differ in recompute alone have one library and one layout",
+    ),
+    **dict.fromkeys(
+        (("timing/steps.py", "NumberReplacer", "return float(steps_of(request, Points.of(", n)
+         for n in (0, 3)),
+        "all columns of the axis are alike",
+    ),
     ("strategy/dialects/torchrun.py", "NumberReplacer", "if after[:1] == (\"-m\",)", 4):
         "a longer slice of what follows is empty where the shorter one is",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_FloorDiv_Mul", "size = n_layers //", 0):
+        "a search finds the same from any start",
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_FloorDiv_Mul", "used, more, a, size =", 0):
+        "a search finds the same from any start",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(within", 0):
         "a search finds the same from any start",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(partial(fits", 0):

@@ -180,7 +180,7 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     terms = {k: float(v[first + 2]) for k, v in steps.terms_s.items()}
     once = sum(terms.get(name, 0.0) for name in _REPEATED)
     earlier = terms.get("accumulation", 0.0)
-    more = min(micro_steps - 1.0, earlier / once) if once else 0.0
+    more = once and min(micro_steps - 1.0, earlier / once)
     terms |= {name: terms[name] * (1.0 + more) for name in _REPEATED if name in terms}
     terms["accumulation"] = earlier - more * once
     comm = float(steps.comm_s[0])
@@ -190,7 +190,7 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
         "forward": forward,
         "backward": backward,
         "frozen_networks": terms.get("frozen", 0.0),
-        "accumulation": terms.get("accumulation", 0.0),
+        "accumulation": terms["accumulation"],
         "optimizer": terms.get("optimizer", 0.0),
         "ema": terms.get("ema", 0.0),
         "input_copy": terms.get("input copy", 0.0),

@@ -126,6 +126,41 @@ def test_channels_between_nodes_have_limits() -> None:
     assert 2e9 / (far - near) == pytest.approx(300e9 * 36 / 50)
 
 
+def test_a_broadcast_streams_the_vector_once_round() -> None:
+    """Eight ranks: 7 hops of 3.4 us and the whole vector, without an open step of the loop."""
+    size = 16.0 * MIB
+    assert way(h100(8), "broadcast", size, "Ring", "Simple") == pytest.approx(
+        (8.4 + 7 * 3.4) * US + size / 400e9
+    )
+    assert way(h100(16, 2), "reduce", 0.0, "Ring", "LL") == pytest.approx(
+        (6.6 + 14 * 1.0 + 2.7) * US  # 14 of 15 hops within nodes, at least as long as posting
+    )
+
+
+def test_a_ring_of_one_rank_a_node_hops_as_a_tree_does() -> None:
+    """Four nodes: 6 steps of 5 us, where two ranks a node take 2.7 for each between nodes."""
+    assert way(h100(4, 4), "all_reduce", 0.0, "Ring", "LL") == pytest.approx((6.6 + 6 * 5.0) * US)
+    assert way(h100(8, 4), "all_reduce", 0.0, "Ring", "LL") == pytest.approx(
+        (6.6 + 8 * 1.0 + 6 * 2.7) * US
+    )
+    # two to four nodes are one and two levels up and down
+    for nodes, levels in ((2, 1), (4, 2), (7, 2), (8, 3)):
+        assert way(h100(nodes, nodes), "all_reduce", 0.0, "Tree", "LL") == pytest.approx(
+            (6.8 + 2 * levels * 5.0) * US
+        )
+
+
+def test_the_oldest_generation_has_nccls_ways_but_no_switch_within_the_node() -> None:
+    on = h100(16, 16, generation=0, sharp=True)
+    protocols = {(name, p) for name in ("Ring", "Tree") for p in ("LL", "LL128", "Simple")}
+    collnet = {("CollNetDirect", "Simple"), ("CollNetChain", "Simple")}
+    assert {w[:2] for w in ways("all_reduce", 1e6, on)} == protocols | collnet
+    assert ("PAT", "Simple") in {w[:2] for w in ways("all_gather", 1e6, on)}
+    plain = h100(16, 16, generation=-1, sharp=True)
+    assert {w[0] for w in ways("all_reduce", 1e6, plain)} == {"Ring", "Tree"}
+    assert {w[0] for w in ways("all_gather", 1e6, plain)} == {"Ring"}
+
+
 def test_pat_takes_one_rank_a_node() -> None:
     """16 ranks: 8 + 4 x 14/3.5 + 16 x 2.8 us, and 0.75 of the NIC."""
     on = h100(16, 16)
