@@ -121,6 +121,18 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         (("physics/kernel.py", "NumberReplacer", "row_bytes: FloatLike = 0.0", n) for n in (0, 1)),
         "of rows that are not read again the size does not count",
     ),
+    ("timing/compute.py", "NumberReplacer", "if len(phases) == 1:", 1):
+        "a short cut for one class, of which the way for several gives the same",
+    ("timing/convex.py", "NumberReplacer", "right = np.full(len(rows), 2.0)", 1):
+        "of rows without further points nothing is read",
+    ("timing/convex.py", "ReplaceComparisonOperator_Gt_GtE", "alone = rows[np.bincount(", 0):
+        "of rows without such points nothing is read",
+    ("timing/convex.py", "ReplaceBinaryOperator_Sub_Add", "straight = near.all(axis=0)", 0):
+        "an interval of one has its middle at its left end, on its chord",
+    ("timing/evaluate.py", "NumberReplacer", "terms = {k: np.concatenate([p.terms_s[k]", 2):
+        "all pieces have the same terms",
+    ("timing/timed.py", "NumberReplacer", "awaited_per_phase=np.zeros((len(found), 2))", 0):
+        "of nothing awaited any number of columns is nothing",
     ("timing/steps.py", "NumberReplacer", "return steps_of_alike([request]", 1):
         "a list of one has one request, which is the first and the last",
     **dict.fromkeys(

@@ -306,7 +306,7 @@ def _waiting_share(request: Request, part: Workload, again: bool) -> float:
         gone = saved_bytes(loss, p) - loss.widest * p.low_bytes
     else:
         gone = 0.0 if head.recomputable else saved_bytes(head.saved, p)
-    return 1.0 - max(0.0, gone) / kept if kept else 1.0
+    return 1.0 - gone / kept if kept else 1.0
 
 
 def _deferred_share(request: Request, part: Workload, again: bool) -> float:

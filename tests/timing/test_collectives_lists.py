@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from strategies import rates
+from strategies import block, points, rates, strategy, workload
 
 from simcore import api
 from simcore.answer.measured import tables_folder
+from simcore.step.together import together
 from simcore.strategy.programs.mechanisms import TensorLists
-from simcore.timing.collectives import tensor_lists_s
+from simcore.timing.collectives import tensor_lists_s, through_lists_s
+from simcore.timing.evaluate import program_of
 
 LISTS = TensorLists(call=10.0, gathered_view=2.0, reduced_view=4.0, copy=3.0)
 TABLE = tables_folder() / "zero3_2021.csv"
@@ -81,3 +83,14 @@ def test_an_explanation_says_what_lists_take() -> None:
     job = JOB | {"gpus": "8x8xA100", "term": "comm"}
     assert "33 + 0.69 a rank" in str(api.explain(software="deepspeed-2021", **job))
     assert "a rank, in kernel launches" not in str(api.explain(software="deepspeed", **job))
+
+
+def test_lists_cost_nothing_where_nothing_is_sent() -> None:
+    """Of two configurations the second is without communication."""
+    how = strategy("zero3", "bf16", prefetch_blocks=0)
+    sending = program_of(workload([block("a", [10])]), how, 1)
+    at = points(2, use_comm=np.array([1.0, 0.0]))
+    messages = together([sending]).sending
+    wire = np.full((len(messages.messages[0][2]) * len(messages.messages), 2), 5.0)
+    found = through_lists_s(LISTS, messages, wire, at, how, np.ones(2), (rates(),))
+    assert (found[:, 0] > 5.0).all() and not found[:, 1].any()

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from strategies import points, rates, strategy, workload
 
 from simcore.step.parallel import FORWARD_PARTS
+from simcore.strategy.programs import program_named
+from simcore.timing.compute import launch_s
 from simcore.timing.evaluate import Job, evaluate
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
@@ -128,3 +130,48 @@ def test_forward_is_cut_where_blocks_differ() -> None:
     cut = Job(of_blocks(*blocks, order=many), FLAT, (rates(),)).program
     assert sum(t.term == "forward" for t in cut.graph.tasks) <= FORWARD_PARTS
     assert np.array(cut.weights).sum(axis=0).tolist() == [1.0] * 40
+
+
+def test_one_interpreter_issues_the_kernels_of_all_its_devices() -> None:
+    """Two kernels forward and two backward a device at a second each, and the update's one."""
+    model, n = of_blocks((2.0, 0.0), order=[0]), np.array([1.0, 2.0, 8.0])
+    at = points(3, n_ranks=n, n_nodes=1.0, intra_bw_bytes_per_s=np.inf)
+    for issue, launch, eager in ((1.0, 0.0, False), (0.0, 1.0, True)):
+        how = replace(strategy("dp", optimizer="sgd-plain"), compiled=not eager)
+        job = Job(model, how, (rates(host_issue_s=issue, host_launch_s=launch),))
+        one, two, eight = evaluate(job, at).step_s
+        assert two - one == pytest.approx(4.0, abs=1e-3)
+        assert eight - one == pytest.approx(28.0, abs=1e-3)
+
+
+def test_a_quicker_host_launches_sooner() -> None:
+    """Half the seconds of a launch with twice the host, none without it."""
+    classes = (rates(host_launch_s=3.0), rates(host_launch_s=2.0))
+    at = points(3, host=np.array([1.0, 2.0, 1.0]), use_host=np.array([1.0, 1.0, 0.0]))
+    assert launch_s(classes, at).tolist() == [3.0, 1.5, 0.0]
+
+
+def test_terms_are_those_of_the_slowest_kind_of_ranks() -> None:
+    """Column by column: of 6 FLOP at 1 and 2 a second, then at 4 and 2."""
+    op = Op(name="op", fwd=(Kernel(kind="gemm", flop=2.0),), bwd=(Kernel(kind="gemm", flop=4.0),))
+    job = Job(workload([Block(name="b", ops=(op,))]), FLAT, (rates(), rates()))
+    speeds = np.array([[1.0, 4.0], [2.0, 2.0]])
+    found = evaluate(job, points(2, class_compute=speeds, use_comm=0.0))
+    assert found.terms_s["forward"].tolist() == [2.0, 1.0]
+    assert found.terms_s["backward"].tolist() == [4.0, 2.0]
+    assert found.step_s.tolist() == pytest.approx([6.0, 3.0])
+    one = evaluate(Job(job.workload, FLAT, (rates(),)), points(2, use_comm=0.0))
+    assert one.terms_s["forward"].tolist() == [2.0, 2.0]
+
+
+def test_a_single_rank_issues_nothing_for_its_units() -> None:
+    """Host work of FSDP's units is there from two ranks on, in each pass."""
+    layer = Block(name="l", ops=(Op(name="op", fwd=(kernel(1.0, 0.0),), bwd=(kernel(1.0, 0.0),)),),
+                  params=(Param("w", 10),), recomputable=True)  # fmt: skip
+    how = replace(strategy("zero3", "bf16", optimizer="sgd-plain", program=program_named("fsdp")),
+                  compiled=False)  # fmt: skip
+    job = Job(workload([layer, layer]), how, (rates(host_issue_s=1.0),))
+    n = np.array([1.0, 2.0, 4.0])
+    one, two, four = evaluate(job, points(3, n_ranks=n, n_nodes=n, use_comm=0.0)).host_micro_s
+    assert job.table.unit_issues_per_phase.sum() > 0.0
+    assert two - one == pytest.approx(job.table.unit_issues_per_phase.sum()) and four == two

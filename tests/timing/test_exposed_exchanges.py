@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from strategies import points
 
+from simcore.answer.request import make_request
 from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective
 from simcore.request.placed import Placed
@@ -20,11 +21,13 @@ from simcore.timing.exchanges import (
     Exchanges,
     alone_frac,
     beside_host,
+    exchanges_of,
     exposed,
     shared_nic_s,
     tied_s,
 )
-from simcore.timing.points import COLLECTIVE_BASE_S
+from simcore.timing.points import COLLECTIVE_BASE_S, Points
+from simcore.timing.steps import values_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +186,29 @@ def test_a_tied_table_is_summed_between_the_two_ends() -> None:
     assert tied_s(at, placed(tied_bytes=0.0)).tolist() == [0.0, 0.0]
     off = points(n_nodes=2.0, use_comm=0.0)
     assert tied_s(off, placed(tied_bytes=100.0))[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "degrees", "nodes", "crosses"),
+    [
+        ("1x8xA100", {"tp": 2, "cp": 2}, 1.0, False),  # four ranks of a stage, two stages a node
+        ("2x8xA100", {"tp": 4, "cp": 2}, 2.0, True), ("2x8xA100", {"tp": 2, "cp": 2}, 2.0, True),
+        ("2x8xA100", {"tp": 4, "cp": 2}, 1.0, True),  # a stage has all ranks of a node
+        ("2x8xA100", {"tp": 8}, 1.0, True), ("2x8xA100", {"tp": 4}, 1.0, False),
+    ],
+)  # fmt: skip
+def test_stages_send_within_a_node_or_between_nodes(
+    gpus: str, degrees: dict[str, int], nodes: float, crosses: bool
+) -> None:
+    """A rank's part of 1,024 tokens of 4,096 in bf16, forward and back: by its NIC or NVLink."""
+    request = make_request(
+        "llama3-8b", gpus, pp=2, strategy="zero1", micro_batch=1, seq_len=1024, precision="bf16",
+        **degrees,
+    )  # fmt: skip
+    assert request.placed is not None
+    at = Points.of({**values_of(request), "n_nodes": nodes}, 1)
+    found = exchanges_of(at, request.placed).once_s[TRANSFER, "send_recv"][0]
+    sent = 1024 / degrees.get("cp", 1) * 4096 * 2 / degrees["tp"]
+    rate = at.inter_bw_bytes_per_s[0] / 8 if crosses else at.intra_bw_bytes_per_s[0]
+    hop = at.inter_hop_s[0] if crosses else at.intra_hop_s[0]
+    assert found == pytest.approx(2 * (sent / rate + hop))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from simcore.physics.slowest import expected_maximum
 from simcore.request.resolved import Loading
 from simcore.timing.loading import Loader
 from simcore.timing.points import Points
@@ -92,3 +93,13 @@ def test_the_workers_of_one_process_share_its_cores_alone() -> None:
     data = Loading(704.0, 1.0, 8, persistent=False)
     found = step_s(1.0, points(n_ranks=8.0, n_nodes=1.0), data=data, one_process=True, cores=4.0)
     assert found == pytest.approx((32.0 + 5 * 32.0 + 4 * 1.0) / 44)
+
+
+def test_without_an_end_uneven_loads_wait_by_the_lead_of_workers_alone() -> None:
+    """The epoch's slowest worker is not waited for: spread squared over twice the lead of one."""
+    uneven = {"load_sd_frac": 0.4, "persistent": True}
+    short, long, none = (Loading(n, 1.0, 8, **uneven) for n in (704.0, 704e6, None))  # type: ignore[arg-type]
+    found = [step_s(0.01, data=data) for data in (short, long, none)]
+    assert found[0] == found[1] == found[2]
+    spread = 0.4 / 2**0.5 * expected_maximum(16 * 8)
+    assert found[0] == pytest.approx(2.0 / 8 * (1 + min(spread, spread**2 / 2)))

@@ -111,3 +111,14 @@ def test_a_communicator_on_the_links() -> None:
     assert group.node_stride == 3.0 and group.library is library
     whole = axis.group(ranks, nodes)
     assert whole.inter_bw_bytes_per_s.tolist() == [12.0, 12.0] and whole.node_stride == 1.0
+
+
+def test_neighbours_on_a_long_axis_share_their_links() -> None:
+    """Of 3,000 configurations in runs of 1,000 three differ in links; each knows its own."""
+    ranks = np.repeat([2.0, 4.0, 2.0], 1000)
+    long = Points.of({"n_ranks": ranks, "micro_batch": np.arange(3000.0)}, 3000)
+    links, which = long.by_links
+    assert links.n_ranks.tolist() == [2.0, 4.0, 2.0]
+    assert np.array_equal(which, np.repeat([0, 1, 2], 1000))
+    short, every = long.take(np.arange(2)).by_links
+    assert len(short) == 2 and every == slice(None)

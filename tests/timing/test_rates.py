@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from strategies import rates as made_up
 
+from simcore.base.errors import SimcoreError
+from simcore.hardware.calibrations import MeasuredDevice
 from simcore.hardware.cluster import link_named, parse_cluster
 from simcore.hardware.kernel_limits import depthwise_share, indexed_s, only_batched_fp32_tile
 from simcore.hardware.profile import load_profile
@@ -379,3 +382,31 @@ def test_the_peak_of_a_model_is_by_its_share_of_convolutions() -> None:
     assert (both.peak_of(0.0), both.peak_of(1.0)) == (100.0, 25.0)
     assert both.peak_of(0.2) == pytest.approx(1 / (0.8 / 100 + 0.2 / 25))
     assert made_up(peak_flop_per_s=100.0).peak_of(0.5) == 100.0
+
+
+def test_what_one_sm_reads_is_its_part_of_the_l2() -> None:
+    """Of a device that was calibrated itself the fit includes it; without SMs there is no limit."""
+    limits = rates(AMPERE).kernels.limits
+    assert limits.sm_bytes_per_s == pytest.approx(limits.l2_bytes_per_s / 108) != 0.0
+    assert rates("TPU-v5e").kernels.limits.sm_bytes_per_s == 0.0
+    own = replace(PROFILE, measured=MeasuredDevice(gpu=GPUS[AMPERE].name))
+    group = parse_cluster(f"1x8x{AMPERE}").groups[0]
+    found = class_rates(group, PRECISIONS["bf16"], own).kernels.limits
+    assert (found.sm_bytes_per_s == 0.0) == (own.own(GPUS[AMPERE]) is not None)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "fp8"])
+def test_no_device_has_a_rate_limit_or_latency_below_nothing(precision: str) -> None:
+    """Of one device of each architecture, whatever its record leaves out."""
+    of_each = {GPUS[name].architecture: name for name in GPUS.names()}
+    for name in of_each.values():
+        try:
+            found = rates(name, precision, "1x1x")
+        except SimcoreError:  # has no such products
+            continue
+        for kinds in (found.kernels.kinds, found.kernels.direct):
+            for column in kinds.dtype.names or ():
+                assert (kinds[column] >= 0.0).all(), (name, column)
+        limits = found.kernels.limits
+        assert min(getattr(limits, f.name) for f in fields(limits)) >= 0.0, name
+        assert min(found.kernels.sm_count, found.kernels.half_width, found.kernels.start_s) >= 0.0

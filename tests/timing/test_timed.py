@@ -135,3 +135,18 @@ def test_a_text_that_is_no_kernel_is_refused() -> None:
     wrong = TimedKernel(kernel="forward gem", precision="fp32", batch=1, seconds=1.0)
     with pytest.raises(InvalidConfig, match="'forward gem' is no kernel"):
         timed_kernels(MeasuredDevice(gpu=GPU.name, kernels=(wrong,)), GPU, FP32)
+
+
+def test_sides_that_grow_with_the_batch_are_compared_at_their_batch() -> None:
+    """64 columns a sample timed at batch 4, and as many columns of one sample: one point each."""
+    grows, fixed = (
+        kernel_table(
+            workload([Block(name="b", ops=(Op(name="o", fwd=(Kernel(
+                kind="gemm", flop=flop, low=low, m=Affine(8), n=n, k=Affine(16)),)),))]), FP32
+        )
+        for flop, low, n in ((100.0, 10.0, Affine(0, 64)), (400.0, 40.0, Affine(256)))
+    )  # fmt: skip
+    both = device(entry(grows, 4, 800.0), entry(fixed, 1, 1600.0))
+    # at its batch of one the fixed kernel lies on both points, of which one is another kernel
+    assert seconds(grows, both, batch=4.0) == pytest.approx(800.0)
+    assert seconds(fixed, device(entry(grows, 4, 800.0))) == pytest.approx(800.0)
