@@ -92,6 +92,14 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ),
     ("memory/parts.py", "NumberReplacer", "if len(self.storage_bytes[0]) == 1:", 1):
         "all rows of an array are equally long",
+    ("memory/job.py", "NumberReplacer", "return float(memory_over(request, *axis_of(request)", 1):
+        "a list of one stage has one, which is the first and the last",
+    ("memory/job.py", "NumberReplacer", "terms={k: float(v[0])", 1):
+        "one configuration is the first and the last",
+    ("memory/job.py", "NumberReplacer", "terms={k: float(v[0])", 3):
+        "one configuration is the first and the last",
+    ("memory/moments.py", "NumberReplacer", "if len(bases) == 1:", 1):
+        "a short cut for one instance, of which the general way gives the same",
     ("memory/over_time.py", "AddNot", "if memory.needed[0] <= limit and", 0):
         "what fits without a limit is the same with it: the short cut saves time alone",
     ("physics/slowest.py", "ReplaceComparisonOperator_LtE_Lt", "if n <= 1:", 0):

@@ -233,3 +233,19 @@ def _random_events(n: int) -> list[Event]:
             events.append(Event(i, int(2 ** random.uniform(8, 26))))
             live.append(i)
     return events
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+@pytest.mark.parametrize(("sizes", "least"), [((60,), 60), ((60, 40), 100), ((1, 2), 22)])
+def test_a_limit_may_be_filled_and_not_passed(
+    sizes: tuple[int, ...], least: int, expandable: bool
+) -> None:
+    """Segments are reserved up to the very limit; one byte less and the last one fails.
+
+    Small requests have a segment of 2 MiB, large ones below 10 MiB one of 20.
+    """
+    events = [(i, n * MIB) for i, n in enumerate(sizes)]
+    config = {"expandable_segments": expandable}
+    assert run(*events, limit_bytes=least * MIB, **config).failed_at is None
+    failed = run(*events, limit_bytes=least * MIB - 1, **config)
+    assert failed.failed_at == len(sizes) - 1

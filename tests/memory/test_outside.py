@@ -146,3 +146,18 @@ def test_what_lies_beside_tensors_of_a_whole_job() -> None:
     assert found.repeated(2).communicators_bytes.tolist() == 2 * found.communicators_bytes.tolist()
     planned = beside_tensors(make_request("llama3-8b", "v6e-8"), 8 * ONE, ONE)
     assert planned.communicators_bytes.tolist() == [0.0] and planned.cublas_bytes == 0.0
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        (Layout(tp=2), [8, 2, 4, 1, 1]),  # the job, tensor, data, context and expert ranks
+        (Layout(cp=2), [8, 1, 4, 2, 1]),
+        (Layout(ep=2), [8, 1, 8, 1, 2]),
+        (Layout(pp=2), [8, 1, 4, 1, 1, 2]),  # and one pair of neighbours
+        (Layout(pp=4, tp=2), [8, 2, 1, 1, 1, 2, 2, 8]),  # two pairs, and the ranks of a replica
+    ],
+)
+def test_sizes_of_all_communicators(layout: Layout, sizes: list[int]) -> None:
+    found = groups_of(layout, 8 * ONE, 8.0, copies=1)
+    assert [float(g.n_ranks[0]) for g in found] == sizes

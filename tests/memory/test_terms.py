@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,16 @@ from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import saved_activations, stub_bytes
-from simcore.memory.terms import MOMENTS, ROUNDING, Memory, RankJob, memory_of
+from simcore.memory.terms import (
+    MOMENTS,
+    ROUNDING,
+    Memory,
+    PartSizes,
+    RankJob,
+    RankState,
+    _flat_buffer_bytes,
+    memory_of,
+)
 from simcore.memory.walk import held_at_ticks
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
@@ -581,3 +591,33 @@ def test_each_of_fsdps_streams_keeps_the_blocks_of_its_own_peak() -> None:
     apart = gradients - held.terms["gradients"][0]
     flat = 2 * 1e7  # what a layer is gathered to before its parameters are copied out
     assert held.cached[0] == pytest.approx(held.allocated[0] + apart + flat, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("joined", "wide", "found"),
+    [
+        (300.0, 50.0, 400.0),  # the norm's buffer holds both
+        (300.0, 100.0, 400.0), (300.0, 101.0, 501.0),
+        (400.0, 0.0, 400.0), (401.0, 0.0, 801.0), (500.0, 400.0, 900.0), (500.0, 401.0, 1301.0),
+    ],
+)  # fmt: skip
+def test_flat_buffers_of_an_update(joined: float, wide: float, found: float) -> None:
+    """Eight ranks, 800 parameters, the largest of 120: a shard of 100 copied in fp32 for a norm."""
+    plain = program_named("plain")
+    program = replace(plain, gradients=replace(plain.gradients, norm_copy_bytes=4))
+    sizes = cast("PartSizes", SimpleNamespace(largest_param_numel=120.0, trainable_numel=800.0))
+    of = {"joined": np.array([joined]), "wide": np.array([wide]), "shards": np.array([8.0])}
+    state = cast("RankState", SimpleNamespace(**of))
+
+    def flat(name: str, precision: str = "bf16", **words: Any) -> float:
+        how = strategy(name, precision, program=program, **words)
+        return float(_flat_buffer_bytes(state, how, sizes)[0])
+
+    assert flat("zero1") == flat("zero2") == found
+    assert flat("zero3") == joined + wide  # norms of shards are of the tensors themselves
+    assert flat("ddp") == flat("zero1", offload=Offload(optimizer="cpu")) == 0.0
+    small = cast("PartSizes", SimpleNamespace(largest_param_numel=60.0, trainable_numel=800.0))
+    norm = strategy("zero1", "bf16", program=program)
+    assert float(_flat_buffer_bytes(state, norm, small)[0]) >= 240.0
+    main = replace(norm, precision=with_main_grads(norm.precision, "fp32"))
+    assert float(_flat_buffer_bytes(state, main, sizes)[0]) == joined

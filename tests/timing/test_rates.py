@@ -11,7 +11,7 @@ import pytest
 from strategies import rates as made_up
 
 from simcore.base.errors import SimcoreError
-from simcore.hardware.calibrations import MeasuredDevice
+from simcore.hardware.calibrations import MeasuredDevice, TimedUpdate
 from simcore.hardware.cluster import link_named, parse_cluster
 from simcore.hardware.kernel_limits import depthwise_share, indexed_s, only_batched_fp32_tile
 from simcore.hardware.profile import load_profile
@@ -410,3 +410,17 @@ def test_no_device_has_a_rate_limit_or_latency_below_nothing(precision: str) -> 
         limits = found.kernels.limits
         assert min(getattr(limits, f.name) for f in fields(limits)) >= 0.0, name
         assert min(found.kernels.sm_count, found.kernels.half_width, found.kernels.start_s) >= 0.0
+
+
+def test_updates_that_were_timed_are_those_of_their_device() -> None:
+    timed = (TimedUpdate(optimizer="adamw foreach", numel=1e8, over_figures=1.1),)
+    own = replace(PROFILE, measured=MeasuredDevice(gpu=GPUS[AMPERE].name, updates=timed))
+    for gpu, updates in ((AMPERE, timed), (HOPPER, ())):
+        group = parse_cluster(f"1x8x{gpu}").groups[0]
+        assert class_rates(group, PRECISIONS["bf16"], own).updates == updates
+
+
+def test_launches_take_cudas_time_of_the_programs_kind() -> None:
+    assert made_up(host_launch_s=3.0).launch_s == 3.0
+    assert made_up(host_launch_s=3.0, issue_over_torch={"torch": 2.0}).launch_s == 6.0
+    assert made_up(host_issue_s=3.0, issue_over_torch={"graph": 0.5}).issue_s("graph") == 1.5
