@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -160,6 +161,8 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
         answers.flush()
 
     at_import = _Entered(root)
+    for file in sorted({change.file for change in changes}):  # modules that few tests import
+        import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
     def work(loop: _Loop, items: list[pytest.Item]) -> None:
         imported = at_import.end()

@@ -117,9 +117,9 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         (("physics/fabric_shares.py", "NumberReplacer", "by_fit.round(9)", n) for n in (0, 1)),
         "any rounding between that of floats and the least difference of shares gives the same",
     ),
-    ("physics/collectives/base.py", "ReplaceComparisonOperator_Gt_GtE",
+    ("physics/collectives/__init__.py", "ReplaceComparisonOperator_Gt_GtE",
      "library.nvls_bw_bytes_per_s > 0", 0): "switches that do not reduce have no options",
-    ("physics/collectives/base.py", "NumberReplacer", "library.nvls_bw_bytes_per_s > 0", 1):
+    ("physics/collectives/__init__.py", "NumberReplacer", "library.nvls_bw_bytes_per_s > 0", 1):
         "switches that do not reduce have no options",
     ("physics/collectives/pairwise.py", "ReplaceComparisonOperator_Gt_GtE",
      "if lib.oversubscription > 1.0:", 0): "uplinks as fast as all nodes limit nothing",
@@ -281,6 +281,8 @@ def lower_bound(noticed: int, of: int) -> float:
 
 def drawn(folders: Sequence[str], n: int, seed: int) -> list[Mutant]:
     """``n`` mutants of the modules of ``folders`` (or single modules), the same for a seed."""
+    if gone := {key[0] for key in EQUIVALENT if not (ROOT / "simcore" / key[0]).is_file()}:
+        raise ValueError(f"EQUIVALENT names files that are gone: {', '.join(sorted(gone))}")
     rooms = [ROOT / "simcore" / folder for folder in folders]
     files = [f for room in rooms for f in (sorted(room.rglob("*.py")) or [room])]
     every = [mutant for file in files for mutant in mutants_of(file)]

@@ -199,6 +199,26 @@ def test_a_step_by_hand() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "pieces"),
+    [
+        ("fp32", "adamw", [4.0, 4.0]), ("bf16", "adamw", [4.0, 4.0, 4.0]),  # the masters first
+        ("fp32", "sgd", [4.0]), ("bf16", "sgd", [4.0, 4.0]), ("bf16", "sgd-plain", [4.0]),
+        ("fp32", "sgd-plain", []),
+    ],
+)  # fmt: skip
+def test_state_is_made_tensor_by_tensor_in_the_first_update(
+    precision: str, optimizer: str, pieces: list[float]
+) -> None:
+    """Of 1,000 and 3,000 parameters, bytes a parameter of each piece."""
+    events = step_events(tiny(), strategy("ddp", precision, optimizer=optimizer), micro_batch=1)
+    made = [
+        n for number, n in events.events
+        if n is not None and n > 0 and events.what[number].term == "optimizer_state"
+    ]  # fmt: skip
+    assert sorted(made) == sorted(numel * width for numel in (1000, 3000) for width in pieces)
+
+
 def test_only_state_outlives_a_step() -> None:
     events = step_events(tiny(), strategy(), micro_batch=1)
     left = {number for number, n in events.events if n is not None}
