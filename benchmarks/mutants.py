@@ -121,6 +121,12 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
      "library.nvls_bw_bytes_per_s > 0", 0): "switches that do not reduce have no options",
     ("physics/collectives/__init__.py", "NumberReplacer", "library.nvls_bw_bytes_per_s > 0", 1):
         "switches that do not reduce have no options",
+    ("physics/collectives/pairwise.py", "NumberReplacer", "spread = np.minimum(groups", 0):
+        "places with parts of several groups are computed apart, others have no more than one",
+    ("physics/collectives/pat.py", "NumberReplacer", "hop = nccl.net_s(group", 1):
+        "a table by protocol has one column",
+    ("physics/collectives/pat.py", "NumberReplacer", "ok = (n <= group.n_nodes) & (n > 1)", 1):
+        "one rank costs nothing in any way",
     ("physics/collectives/pairwise.py", "ReplaceComparisonOperator_Gt_GtE",
      "if lib.oversubscription > 1.0:", 0): "uplinks as fast as all nodes limit nothing",
     ("physics/collectives/pairwise.py", "NumberReplacer", "if lib.oversubscription > 1.0:", 1):

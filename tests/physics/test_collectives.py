@@ -47,6 +47,12 @@ def test_ring_over_two_nodes_by_hand() -> None:
     assert ring == pytest.approx(0.35 + 10 * 1e-4 + 4 * 1e-3, rel=1e-12)
 
 
+def test_a_ring_of_one_rank_a_node_has_no_hops_within_nodes() -> None:
+    on = group(4.0, 4.0, intra_hop_s=1.0, inter_hop_s=1e-3)
+    ring = ALGORITHMS["Ring"].time_s("all_gather", np.zeros((1, 1)), on)[0, 0]
+    assert ring == pytest.approx(4e-3)  # as many hops as nodes
+
+
 def test_slowest_of_the_links_in_use_sets_the_rate() -> None:
     assert one("all_reduce", GB, group(2.0, 2.0, intra_bw=1.0)) == pytest.approx(0.1)
     assert one("all_reduce", GB, group(2.0, 1.0, inter_bw=1.0)) == pytest.approx(0.1)
@@ -257,6 +263,7 @@ def test_copies_of_a_token_meet_in_random_places() -> None:
     assert once_each_frac(two, 2.0) == pytest.approx(1.5 / 2)
     assert once_each_frac(np.array([1.0, 4.0]), 3.0) == pytest.approx([1 / 3, 37 / 16 / 3])
     assert once_each_frac(two, 2.0, groups=2, chosen=1) == pytest.approx(0.5)
+    assert once_each_frac(np.array([0.5]), 3.0) == pytest.approx([1 / 3])  # one place at least
     assert once_each_frac(two, 2.0, groups=4, chosen=1) == pytest.approx(0.5)
     some = once_each_frac(two, 2.0, groups=4, chosen=2)
     assert some == pytest.approx((2 * 1.0 + 4 * 1.5) / 6 / 2)

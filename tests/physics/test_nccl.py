@@ -236,6 +236,13 @@ def test_direct_collnet_by_hand() -> None:
     assert not {"CollNetDirect", "CollNetChain"} & {w[0] for w in ways("all_gather", 1e6, on)}
 
 
+def test_without_a_switch_in_the_node_there_is_no_nvls_whatever_the_network() -> None:
+    on = h100(16, 2, sharp=True, nvls_bw_bytes_per_s=0.0)
+    assert not any("NVLS" in w[0] for w in ways("all_reduce", 1e6, on))
+    three = group(np.full(3, 8.0), generation=2, nvlink=True)
+    assert ALGORITHMS["NVLS"].options("all_reduce", three) == []
+
+
 @pytest.mark.parametrize(("generation", "least"), [(2, 5), (3, 6)])
 def test_a_switch_reduces_from_so_many_ranks_on(generation: int, least: int) -> None:
     """And up to eight heads: a rack of 16 ranks loses an eighth as a node of eight does."""
@@ -361,6 +368,17 @@ def test_shares_of_traffic_across_and_inside_a_node() -> None:
     assert none == pytest.approx(7 / 16 * 1e9 / 400e9)
     inside = float(exchange_s(size, on, 0.0, 0.25)[0, 0])
     assert inside == pytest.approx(none / 4)
+    # a leaf of one node: all of it climbs, at a quarter of the rate
+    thin = h100(16, 2, oversubscription=4.0, leaf_nodes=1.0)
+    assert float(exchange_s(size, thin)[0, 0]) == pytest.approx(4 * whole)
+
+
+def test_an_exchange_waits_for_one_hop_within_a_node_or_between_nodes() -> None:
+    near, far = (
+        group(8.0, nodes, intra_hop_s=1e-3, inter_hop_s=5e-3, base_s=1e-4) for nodes in (1.0, 2.0)
+    )
+    for on, hop in ((near, 1e-3), (far, 5e-3)):
+        assert float(exchange_s(np.zeros((1, 1)), on)[0, 0]) == pytest.approx(hop + 1e-4)
 
 
 def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:

@@ -11,6 +11,7 @@ from strategies import group
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.physics.collectives.pairwise import exchange_s
 from simcore.physics.collectives.torus import exchange_s_per_byte
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
@@ -111,3 +112,10 @@ def test_exchanges_between_slices_pass_the_network_of_the_slice() -> None:
     """Two slices of 16, 1 GB a chip: half of each of 16 vectors over 5 GB/s, after 0.05 within."""
     on = torus(16.0, 2, 4, slices=2.0, inter_bw=5 * GB, inter_hop_s=1e-3)
     assert one("all_to_all", GB, on) - 16 / 2 / 5 - 1e-3 == pytest.approx(4 / (4 * 20))
+
+
+def test_less_traffic_within_a_slice_takes_less_of_its_links() -> None:
+    """Of two slices of 16 half of each vector stays; links of a quarter of the usual rate."""
+    on = torus(16.0, 2, 4, slices=2.0, inter_bw=1e15)
+    whole, half = (float(exchange_s(np.array([[GB]]), on, 1.0, part)[0, 0]) for part in (1.0, 0.5))
+    assert whole == pytest.approx(4 / (4 * 20) / 2) and half == pytest.approx(whole / 2)

@@ -72,6 +72,17 @@ def test_exchanges_of_the_last_micro_step() -> None:
     }  # fmt: skip
 
 
+def test_a_stage_without_inputs_has_no_work_before_its_last_micro_step() -> None:
+    """The host takes 4 s, of which compute takes 3: of the tensor ranks' 4 one is free."""
+    ranks = SimpleNamespace(name=TENSOR, host_waits=False, layers_frac=1.0)
+    placed: Any = SimpleNamespace(dimensions=(ranks,))
+    steps: Any = SimpleNamespace(
+        terms_s={}, host_micro_s=4.0 * np.ones(1), comm_beside_s=np.zeros(1)
+    )
+    found = _last({TENSOR: 4.0 * np.ones(1)}, placed, 3.0 * np.ones(1), steps)
+    assert found[TENSOR].tolist() == [3.0]
+
+
 def test_a_stage_repeats_its_exchanges_in_every_micro_step() -> None:
     of = request()
     for stage in stages(of):
