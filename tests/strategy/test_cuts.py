@@ -110,3 +110,18 @@ def test_a_rest_may_leave_one_layer_to_each_of_its_stages() -> None:
     assert cut_sizes("10,rest,10", 24, 6) == (10, 1, 1, 1, 1, 10)
     assert "leave 3 layers to 4 stages" in cut_problems("10,rest,10", 23, 6)[0]
     assert "leave no stage of pp=2" in cut_problems("10,rest,10", 20, 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "stages", "told"),
+    [
+        # 8 named, none left for two: one each would do
+        ("8,rest", 8, 3, "leave 0 layers to 2 stages, which does not divide: 2 would"),
+        ("3,rest", 8, 3, "leave 5 layers to 2 stages, which does not divide: 4 would"),
+        ("1,rest", 8, 3, "leave 7 layers to 2 stages, which does not divide: 8 would"),
+        ("7,rest", 8, 4, "leave 1 layers to 3 stages, which does not divide: 3 would"),
+    ],
+)
+def test_what_would_divide_is_told(text: str, layers: int, stages: int, told: str) -> None:
+    (problem,) = cut_problems(text, layers, stages)
+    assert problem.endswith(told)

@@ -193,3 +193,14 @@ def test_hybrid_sharding_shares_within_a_node(
 def test_where_hybrid_sharding_cannot_be(per_node: set[int], tp: int, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         node_shard_ranks(per_node, 2, tp)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "compiled", "eager"),
+    [("torch", False, True), ("torch", True, False), ("graph", False, False),
+     ("megatron", False, False), ("megatron", True, False)],
+)  # fmt: skip
+def test_operators_are_issued_one_by_one_by_torch_that_compiles_nothing(
+    issuer: str, compiled: bool, eager: bool
+) -> None:
+    assert strategy("ddp", issuer=issuer, compiled=compiled).eager == eager

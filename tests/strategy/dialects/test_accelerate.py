@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from torch.distributed.fsdp import ShardingStrategy
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects import Job, Launch, emit, read_launch
+from simcore.strategy.dialects.accelerate import _by_name
 from simcore.strategy.dialects.record import RECORDS
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -142,3 +144,78 @@ def test_ranks_of_a_sharding_group_are_not_all_contexts() -> None:
         assert f"parallelism_config_{size}" in text
     with pytest.raises(InvalidConfig, match="over 8 ranks of which 8 are context"):
         emit("accelerate", replace(asked, cp=8))
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "per_node"),
+    [
+        ("num_machines: 2\nnum_processes: 16\n", 2, 8),
+        ("num_machines: 2\nnum_processes: -1\n", 2, None),  # the cluster gives the number
+        ("num_processes: 6\n", 1, 6), ("num_machines: 4\n", 4, 2),
+    ],
+)  # fmt: skip
+def test_counts_of_machines_and_processes(
+    tmp_path: Path, given: str, nodes: int, per_node: int | None
+) -> None:
+    path = tmp_path / "accelerate.yaml"
+    text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n" + given
+    if "num_processes" not in given:
+        text += "num_processes: 8\n"
+    path.write_text(text)
+    launch = read_launch(str(path))
+    assert (launch.nnodes, launch.nproc_per_node) == (nodes, per_node)
+
+
+def test_processes_that_machines_cannot_share_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: MULTI_GPU\nnum_machines: 3\nnum_processes: 16\n")
+    launch = read_launch(str(path))
+    assert launch.nproc_per_node is None
+    assert any("num_machines = 3" in u.text for u in launch.unsupported)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "section"),
+    [
+        ("fsdp.yaml", "FSDP", {"fsdp_config": {}}),
+        ("fsdp2.yaml", "FSDP", {"fsdp_config": {"fsdp_version": 2}}),
+        ("fsdp_v2_config.yaml", "FSDP", {"fsdp_config": {"fsdp_version": 2}}),
+        ("FSDP-VERSION2.yaml", "FSDP", {"fsdp_config": {}}),
+        ("deepspeed_zero3.yaml", "DEEPSPEED", {"deepspeed_config": {"zero_stage": 3}}),
+        ("multi_gpu.yaml", "MULTI_GPU", {}), ("ddp.yaml", "MULTI_GPU", {}),
+        ("single_gpu.yaml", "NO", {}), ("other.yaml", None, {}),
+    ],
+)  # fmt: skip
+def test_what_usual_names_of_files_mean(
+    name: str, kind: str | None, section: dict[str, object]
+) -> None:
+    found = _by_name(name)
+    assert found.get("distributed_type") == kind
+    assert {k: v for k, v in found.items() if k.endswith("_config")} == section
+
+
+def written(**changes: object) -> dict[str, object]:
+    job = Job(
+        model="gpt2", strategy="zero3", micro_batch=1, grad_accum=1, precision="bf16",
+        recompute="none", optimizer="adamw", offload="none", nnodes=2, nproc_per_node=8,
+        seq_len=1024, grad_clip=True,
+    )  # fmt: skip
+    return yaml.safe_load(emit("accelerate", replace(job, **changes)).text)  # type: ignore[arg-type, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, "FSDP"), ({"strategy": "zero2"}, "FSDP"), ({"strategy": "zero1"}, "DEEPSPEED"),
+        ({"strategy": "ddp", "precision": "amp-bf16"}, "MULTI_GPU"),
+        ({"strategy": "ddp", "precision": "amp-bf16", "nnodes": 1, "nproc_per_node": 1}, "NO"),
+        # FSDP offloads parameters and state together
+        ({"offload": "optimizer:cpu,params:cpu"}, "FSDP"),
+        ({"offload": "optimizer:cpu"}, "DEEPSPEED"),
+        ({"offload": "optimizer:nvme,params:nvme"}, "DEEPSPEED"),
+    ],
+)  # fmt: skip
+def test_the_library_that_can_run_a_job(changes: dict[str, object], kind: str) -> None:
+    found = written(**changes)
+    assert found["distributed_type"] == kind
+    assert found["num_machines"] == changes.get("nnodes", 2)

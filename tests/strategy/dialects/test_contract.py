@@ -26,6 +26,7 @@ from simcore.strategy.dialects import (
 from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.reading import NO_OPTIONS
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
+from simcore.strategy.dialects.runnable import folder_of
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -396,3 +397,41 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
 def test_a_text_that_is_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="neither a launcher nor a program"):
         read_launch("hello world")
+
+
+# -- scripts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "batch", "starts"),
+    [
+        (1, False, 'accelerate launch --config_file accelerate.yaml train.py "$@"'),
+        (1, True, 'srun accelerate launch --config_file accelerate.yaml train.py "$@"'),
+        (2, True, "srun bash -c 'accelerate launch --config_file accelerate.yaml --machine_rank "
+                  "$SLURM_NODEID --main_process_ip $HEAD_NODE --main_process_port 29500 train.py "
+                  '"$@"\' launch "$@"'),
+    ],
+)  # fmt: skip
+def test_accelerate_is_started_on_every_node(nodes: int, batch: bool, starts: str) -> None:
+    """Each node has its own rank, and the address of the first one where there are several."""
+    asked = job(strategy="zero3", precision="bf16", nnodes=nodes, software="accelerate")
+    files = folder_of("slurm" if batch else "accelerate", asked)
+    assert set(files) == {"launch.sh", "accelerate.yaml"}
+    script = files["launch.sh"]
+    assert script.splitlines()[-1] == starts
+    assert ("HEAD_NODE=$(" in script) == (nodes > 1)
+    assert (f"#SBATCH --nodes={nodes}" in script) == batch
+    assert "PYTORCH_ALLOC_CONF" not in script
+    grows = folder_of("accelerate", replace(asked, growing_segments=True))["launch.sh"]
+    assert "expandable_segments:True" in grows
+
+
+def test_scripts_of_other_programs_have_their_own_start() -> None:
+    plain = job(strategy="ddp", precision="bf16", nnodes=1, software="fsdp")
+    (script,) = folder_of("slurm", plain).values()
+    assert script.splitlines()[-1].startswith("srun torchrun ")
+    megatron = job(strategy="zero1", precision="bf16", software="megatron", nnodes=1)
+    alone = folder_of("megatron", megatron)["launch.sh"]
+    assert alone.splitlines()[-1].startswith("torchrun ") and '"${ARGS[@]}"' in alone
+    assert "ARGS=(" in alone and "#SBATCH" not in alone
+    assert "#SBATCH" in folder_of("megatron", replace(megatron, nnodes=2))["launch.sh"]

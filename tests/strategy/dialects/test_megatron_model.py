@@ -116,3 +116,26 @@ def test_a_written_script_needs_no_model_beside_it(tmp_path: Path) -> None:
     own = api.predict("arch:transformer", "2x8xH100", launch=script)
     named = api.predict("qwen3-8b", "2x8xH100", launch=script)
     assert own.step_time_s.value == pytest.approx(named.step_time_s.value, rel=1e-3)
+
+
+def test_sizes_that_flags_leave_out_are_megatrons_own() -> None:
+    """Megatron-LM's arguments.py: kv-lora-rank 32, heads of 128 + 64 and 128, topk 2."""
+    latent = described(given(LLAMA + " --multi-latent-attention"))
+    sizes = ("kv_rank", "rope_dim", "head_dim", "value_dim", "q_rank")
+    assert [latent.get(k) for k in sizes] == [32, 64, 192, 128, None]
+    named = described(given(
+        LLAMA + " --multi-latent-attention --qk-head-dim 96 --qk-pos-emb-head-dim 32 "
+        "--v-head-dim 80 --kv-lora-rank 512 --q-lora-rank 7"
+    ))  # fmt: skip
+    assert [named.get(k) for k in sizes] == [512, 32, 128, 80, 7]
+    experts = described(given(LLAMA + " --num-experts 8"))
+    assert [experts.get(k) for k in ("experts", "top_k", "expert_ffn", "shared_ffn")] == [
+        8, 2, 14336, None
+    ]  # fmt: skip
+    own = described(given(LLAMA + " --num-experts 8 --moe-router-topk 3 --moe-ffn-hidden-size 64"))
+    assert [own.get(k) for k in ("top_k", "expert_ffn")] == [3, 64]
+
+
+@pytest.mark.parametrize(("seq_len", "flag"), [(512, 2048), (2048, 2048)])
+def test_there_are_at_least_as_many_positions_as_tokens(seq_len: int, flag: int) -> None:
+    assert flags_of(described(given(GPT3)), seq_len)["max-position-embeddings"] == flag

@@ -105,7 +105,8 @@ def test_a_layout_that_cannot_be_is_refused(layout: str, pp: int | None, says: s
     ("stages", "vpp", "flags"),
     [
         ("", None, {}), ("3,4,4,2", 1, {FIRST: 3, LAST: 2}), ("3,4,4,2", None, {FIRST: 3, LAST: 2}),
-        ("3,4,5,2", 1, {LAYOUT: '"Ettt|tttt|ttttt|ttL"'}), ("5,2", 1, {LAYOUT: '"Ettttt|ttL"'}),
+        ("3,4,5,2", 1, {LAYOUT: '"Ettt|tttt|ttttt|ttL"'}),
+        ("3,4,5,2", None, {LAYOUT: '"Ettt|tttt|ttttt|ttL"'}), ("5,2", 1, {LAYOUT: '"Ettttt|ttL"'}),
         # 5 over two chunks: 2 and 3, the last stage's the other way round
         ("5,5", 2, {LAYOUT: '"Ett|ttt|ttt|ttL"'}), ("4,6,6", 2, {LAYOUT:
                                                                 '"Ett|ttt|ttt|tt|ttt|tttL"'}),

@@ -271,3 +271,42 @@ def test_what_stands_below_trainer_is_read_as_if_it_stood_above() -> None:
     table = Table({"trainer": {"model": {"name": "x"}, "batch": 3}, "other": 1})
     ODD[LINES["prime-rl-trainer"].before](Reading("prime-rl-trainer", Source("", "line")), table)
     assert table.given == {"model.name": "x", "batch": 3, "other": 1}
+
+
+# -- jobs with processes ---------------------------------------------------------------------------
+
+
+def first_process(*processes: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Keys at the top level of an ai-toolkit job, and what is told."""
+    table = Table({"config.process": list(processes), "job": "extension"})
+    reading = Reading("ai-toolkit", Source("", "job.yaml"))
+    FIRST["ai-toolkit"](reading, table)
+    told = tuple(f"{a}" for a in reading.finish().approximated)
+    return {k: v for k, v in table.given.items() if k not in ("job", "config.process")}, told
+
+
+def test_the_first_process_of_a_job_counts() -> None:
+    one = {"train": {"batch_size": 2}, "datasets": [{"resolution": [512, 1024, 768]},
+                                                    {"resolution": 256}]}  # fmt: skip
+    found, told = first_process(one)
+    assert found["train.batch-size"] == 2 and found["datasets.resolution"] == 1024
+    assert told == ()
+    again, told = first_process(one, {"train": {"batch_size": 9}})
+    assert again == found and len(told) == 1 and "several processes" in told[0]
+
+
+@pytest.mark.parametrize("processes", [(), ({},), ({"datasets": []},), ({"datasets": ["x"]},)])
+def test_a_job_may_say_little(processes: tuple[dict[str, Any], ...]) -> None:
+    found, told = first_process(*processes)
+    assert "datasets.resolution" not in found and told == ()
+
+
+def test_shards_of_a_slice_alone_or_over_slices() -> None:
+    """Without a number over slices there is no group of shards; -1 is whatever is left."""
+    base = {"other_ici_fsdp": 8, "other_ici_data": 2}
+    assert new(read("maxtext", **base), "shard_ranks") == {}
+    assert new(read("maxtext", **base, other_dcn_fsdp=3), "shard_ranks") == {"shard_ranks": 24}
+    left = {**base, "other_ici_fsdp": -1, "other_dcn_fsdp": 3}
+    assert new(read("maxtext", **left), "shard_ranks", "strategy") == {"strategy": "zero3"}
+    none = {"other_ici_fsdp": 1, "other_dcn_fsdp": 8, "other_ici_data": 2}
+    assert new(read("maxtext", **none), "shard_ranks", "strategy") == {"strategy": "zero3"}

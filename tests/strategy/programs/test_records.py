@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +227,16 @@ def test_a_program_that_inherits_nothing_that_there_is(folder: Path) -> None:
     file.write_text(MINE.replace("inherits: fsdp", "inherits: my-trainer@2"))
     with pytest.raises(DataError, match="inherits itself"):
         program_named("my-trainer")
+
+
+def test_layers_of_a_program_by_their_ranks_and_scores() -> None:
+    """A loss for tensor ranks where there are several; a fused softmax takes multiples of four."""
+    runs = replace(Runs(), loss_with_tensor_ranks="vocab_parallel", settings={})
+    assert runs.layers(1, 8).get("loss") is None
+    assert runs.layers(2, 8)["loss"] == "vocab_parallel"
+    assert "loss" not in replace(runs, loss_with_tensor_ranks="").layers(2, 8)
+    fused = replace(runs, settings={"attention": "fused_softmax"})
+    found = {heads: fused.layers(1, heads)["attention"] for heads in (1, 2, 4, 6, 8)}
+    assert found == {1: "math", 2: "math", 4: "fused_softmax", 6: "math", 8: "fused_softmax"}
+    other = replace(runs, settings={"attention": "flash"})
+    assert other.layers(1, 3)["attention"] == "flash"
