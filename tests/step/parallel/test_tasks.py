@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from simcore.step.parallel.base import (
+from strategies import block, strategy, workload
+
+from simcore.step.parallel import (
     blocks_ahead,
     gathered_width,
     outer_layers_stay,
     split_experts,
     weight_bytes,
 )
-from strategies import block, strategy, workload
-
 from simcore.step.program import FORWARD_PARTS, HOST_STRETCHES, Program
 from simcore.strategy.communication import Overlap
 from simcore.strategy.programs import program_named
