@@ -280,7 +280,7 @@ def first_process(*processes: dict[str, Any]) -> tuple[dict[str, Any], tuple[str
     """Keys at the top level of an ai-toolkit job, and what is told."""
     table = Table({"config.process": list(processes), "job": "extension"})
     reading = Reading("ai-toolkit", Source("", "job.yaml"))
-    FIRST["ai-toolkit"](reading, table)
+    ODD[LINES["ai-toolkit"].before](reading, table)
     told = tuple(f"{a}" for a in reading.finish().approximated)
     return {k: v for k, v in table.given.items() if k not in ("job", "config.process")}, told
 
