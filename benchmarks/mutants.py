@@ -145,6 +145,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "an interval of one has its middle at its left end, on its chord",
     ("timing/evaluate.py", "NumberReplacer", "terms = {k: np.concatenate([p.terms_s[k]", 2):
         "all pieces have the same terms",
+    ("timing/exchanges.py", "NumberReplacer", "share = np.where(apart, 1.0 / placed", 2):
+        "a pair within a node sends nothing over its share of the NICs",
     ("timing/timed.py", "NumberReplacer", "awaited_per_phase=np.zeros((len(found), 2))", 0):
         "of nothing awaited any number of columns is nothing",
     ("timing/steps.py", "NumberReplacer", "return steps_of_alike([request]", 1):
@@ -179,6 +181,12 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(partial(fits", 0):
         "a search finds the same from any start",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "low, at = at, min(", 0):
+        "a search finds the same with any steps",
+    **dict.fromkeys(
+        (("strategy/balanced_cut.py", "ReplaceBreakWithContinue", "break", n) for n in (0, 1)),
+        "what is too slow or too large for a stage is so for a longer one: breaks save time alone",
+    ),
+    ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "high, at = at - 1, max(", 0):
         "a search finds the same with any steps",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Sub_Add", "high, at = at - 1, max(", 1):
         "a search finds the same with any steps",

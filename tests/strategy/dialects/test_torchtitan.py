@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simcore.base.errors import DataError
 from simcore.strategy.dialects import DIALECTS, Job, Launch, emit, read_launch
 from simcore.strategy.dialects.source import Source
+from simcore.strategy.dialects.torchtitan import _write
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -325,3 +327,42 @@ def test_a_written_file_starts_from_what_torchtitan_ships() -> None:
     assert "config.parallelism.tensor_parallel_degree = 1" in text
     assert "config.compile.enable = False" in text
     assert "lr" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "copies", "shards"),
+    [
+        ({"strategy": "zero3"}, 1, -1),  # all ranks share one copy
+        ({"strategy": "zero3", "shard_ranks": 8}, 2, 8), ({"strategy": "ddp"}, 16, 1),
+        ({"strategy": "zero2"}, 1, -1), ({"strategy": "zero1", "pp": 2}, 1, -1),
+    ],
+)  # fmt: skip
+def test_copies_and_shards_of_the_data_ranks(
+    words: dict[str, Any], copies: int, shards: int
+) -> None:
+    """Sixteen ranks, of which two stages have eight each; weights of 16 bit under FSDP."""
+    data, problems = written(**words)
+    assert data["parallelism.data_parallel_replicate_degree"] == copies
+    assert data["parallelism.data_parallel_shard_degree"] == shards
+    assert problems == []
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_tensor_ranks_exchange_is_hidden_with_compilation_alone(compiled: bool) -> None:
+    _, problems = written(strategy="zero3", tp=2, overlap="grads,params,tensor", compile=compiled)
+    assert any("--compile" in text for text in problems) != compiled
+    _, other = written(strategy="zero3", tp=2, overlap="grads,params", compile=compiled)
+    assert not any("--compile" in text for text in other)
+
+
+def written(**words: Any) -> tuple[dict[str, Any], list[str]]:
+    """Keys of a job on 2 x 8 GPUs, and what cannot be said."""
+    base: dict[str, Any] = {
+        "model": "llama3-8b", "micro_batch": 1, "grad_accum": 1, "precision": "bf16",
+        "recompute": "none", "optimizer": "adamw", "offload": "none", "nnodes": 2,
+        "nproc_per_node": 8, "seq_len": 8192, "grad_clip": True,
+    }  # fmt: skip
+    data: dict[str, Any] = {}
+    problems: list[str] = []
+    _write(Job(**{**base, **words}), data, problems)
+    return data, problems
