@@ -13,14 +13,13 @@ from simcore.workload.archs.towers import ENCODED, Tower, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 
 
-def end_of_encoder(t: Tower, decoders: int, *, normed: bool = True) -> Block:
-    """Block of the norm after the encoder, if there is one, whose output ``decoders`` layers read.
+def end_of_encoder(t: Tower, decoders: int) -> Block:
+    """Block of the norm after the encoder, whose output ``decoders`` layers read.
 
     The gradients of each layer's keys and values are summed there; here those of the layers are.
     """
     body = Body()
-    if normed:
-        body.norm("norm", t.rows, t.hidden, t.norm)
+    body.norm("norm", t.rows, t.hidden, t.norm)
     body.add(
         ops.keep(ENCODED, t.elems, high=True),
         ops.accumulate("encoder.forks", t.elems, times=decoders - 1.0, high=True),
@@ -28,15 +27,15 @@ def end_of_encoder(t: Tower, decoders: int, *, normed: bool = True) -> Block:
     return body.block("encoder end")
 
 
-def lm_head(t: Tower, vocab: int, *, scaled: bool, tied: bool = True) -> Block:
+def lm_head(t: Tower, vocab: int, *, tied: bool) -> Block:
     """Block of norm, product with the vocabulary and loss.
 
-    ``scaled``: the input is multiplied by 1/sqrt(hidden) before. ``tied``: the product's weight is
-    the embedding's table.
+    ``tied``: the product's weight is the embedding's table, and its input is multiplied by
+    1/sqrt(hidden) before.
     """
     body = Body(fused=t.xla)
     body.norm("norm", t.rows, t.hidden, t.norm)
-    if scaled:
+    if tied:
         body.add(ops.scale("scale", t.elems))
     body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=not tied)
     if tied:
@@ -121,7 +120,7 @@ def t5(
         end_of_encoder(encoder, n_decoder),
         middle.block("target"),
         layer(decoder, "decoder layer"),
-        lm_head(decoder, vocab, scaled=tied, tied=tied),
+        lm_head(decoder, vocab, tied=tied),
     ]
     if switch:
         blocks.append(layer(encoder, "encoder switch layer", switch.feed))
