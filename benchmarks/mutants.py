@@ -143,6 +143,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "of rows without such points nothing is read",
     ("timing/convex.py", "ReplaceBinaryOperator_Sub_Add", "straight = near.all(axis=0)", 0):
         "an interval of one has its middle at its left end, on its chord",
+    ("timing/evaluate.py", "NumberReplacer", "return {**own[0], **common}", 1):
+        "one class is the first and the last",
     ("timing/evaluate.py", "NumberReplacer", "terms = {k: np.concatenate([p.terms_s[k]", 2):
         "all pieces have the same terms",
     ("timing/exchanges.py", "NumberReplacer", "share = np.where(apart, 1.0 / placed", 2):

@@ -135,6 +135,7 @@ def test_candidates_of_three_instances() -> None:
     assert forward[:, WINDOW].max() == 20.0 and not forward[:, GRADS].any()
     assert not forward[:, WHOLE].any()
     assert backward[0, WHOLE] == 6.0 and backward[-1, WHOLE] == 4.0
+    assert backward[0, WINDOW] == 6.0 + 10.0 and backward[-1, WINDOW] == 4.0  # and that before it
     assert backward[0, GRADS] == 0.0 and backward[-1, GRADS] == 36.0  # made when a block ends
     assert backward[:, GRADS].tolist() == sorted(backward[:, GRADS])
     width = 2.0

@@ -150,3 +150,22 @@ def test_sides_that_grow_with_the_batch_are_compared_at_their_batch() -> None:
     # at its batch of one the fixed kernel lies on both points, of which one is another kernel
     assert seconds(grows, both, batch=4.0) == pytest.approx(800.0)
     assert seconds(fixed, device(entry(grows, 4, 800.0))) == pytest.approx(800.0)
+
+
+def test_bytes_of_weights_do_not_grow_with_the_batch() -> None:
+    """100 fixed bytes took twice, 400 eight times the formula's time; at any batch of none more."""
+
+    def weights(n_bytes: float) -> KernelTable:
+        copy = Kernel(kind="copy", weight=n_bytes / 4.0)
+        return kernel_table(workload([Block(name="b", ops=(Op(name="o", fwd=(copy,)),))]), FP32)
+
+    few, many = (
+        TimedKernel(kernel=kernel_texts(weights(b))[0], precision="fp32", batch=1, seconds=s)
+        for b, s in ((100.0, 200.0), (400.0, 3200.0))
+    )
+    rates = device(few, many)
+    rates.kinds["bytes_per_s"] = 1.0
+    shares = [(np.log(200.0 / b) ** 2 + 1.0) ** -2 for b in (100.0, 400.0)]
+    expected = 200.0 * 2.0 * 4.0 ** (shares[1] / sum(shares))
+    for batch in (1.0, 8.0):
+        assert seconds(weights(200.0), rates, batch=batch) == pytest.approx(expected)

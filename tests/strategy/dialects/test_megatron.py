@@ -323,3 +323,18 @@ def test_layers_of_a_chunk_that_is_a_whole_stage_are_no_chunks(
         f"--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage {layers}"
     )
     assert (launch.pp, launch.vpp) == (4, chunks)
+
+
+@pytest.mark.parametrize(
+    ("before", "grows"),
+    [("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n", True),
+     ("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64\n", None), ("", None)],
+)  # fmt: skip
+def test_a_script_says_whether_segments_grow(
+    tmp_path: Path, before: str, grows: bool | None
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        f"{before}torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 2 --bf16\n"
+    )
+    assert read_launch(f"megatron:{path}").growing_segments is grows

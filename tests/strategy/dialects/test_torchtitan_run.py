@@ -166,3 +166,11 @@ def test_models_by_family_and_size() -> None:
         assert model_of({FAMILY: "no such", FLAVOR: flavor}) is None
         assert found == model
     assert model_of({}) is None
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_line_says_whether_segments_grow(grows: bool) -> None:
+    before = f"export PYTORCH_ALLOC_CONF=expandable_segments:{grows}\n"
+    reading, _, _ = line(before + "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 "
+                         "--config llama3_8b\n")  # fmt: skip
+    assert reading.said("growing_segments") is (True if grows else None)
