@@ -149,9 +149,12 @@ class HalfAsFast(Profile):
     """A profile in which products of activations reach half of what others do."""
 
     def compute_efficiency(
-        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True
-    ) -> Estimate:
-        found = super().compute_efficiency("gemm", peak, gpu, sustained=sustained)
+        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True,
+        unaligned: bool = False,
+    ) -> Estimate:  # fmt: skip
+        found = super().compute_efficiency(
+            "gemm", peak, gpu, sustained=sustained, unaligned=unaligned
+        )
         return replace(found, value=found.value * (0.5 if kind == "bmm" else 1.0))
 
 
