@@ -47,7 +47,7 @@ def compute_shares(request: Request) -> dict[str, float]:
     rates = min(job.classes, key=lambda c: c.peak_flop_per_s)
     table = job.table
     program = job.program
-    weights = program.weights[program.compute_class == 0].sum(axis=0)
+    weights = program.phases_run(0)
     points = Points.of(values_of(request), 1)
     batch = points.micro_batch / (request.placed.layout.cp if request.placed else 1)
     kinds = np.array([_group(k) for k in KINDS])[table["kind"]]

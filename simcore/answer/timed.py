@@ -30,7 +30,7 @@ def timed_frac(request: Request) -> float | None:
     points = Points.of(values_of(request), 1)
     batch = points.micro_batch / (placed.layout.cp if placed else 1)
     table, program = job.table, job.program
-    weights = program.weights[program.compute_class == 0].sum(axis=0)
+    weights = program.phases_run(0)
     phase = np.searchsorted(table.phase_start, np.arange(len(table.kernels)), side="right") - 1
     one = np.ones(1)
     seconds = kernel_seconds(table, rates, batch, one, one)[:, 0] * weights[phase]

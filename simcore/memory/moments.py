@@ -78,10 +78,11 @@ class Gathering(NamedTuple):
 
         The reductions that have waited longest are awaited first (``Fsdp.queued_numel``).
         """
-        found = self.gradients.copy()
-        for i in range(len(found) - 1 if self.queued else 0):
-            later = np.cumsum(self.gradients[i + 1 :])
-            found[i] += later[later <= self.queued].max(initial=0.0)
+        if not self.queued:
+            return self.gradients
+        before = np.cumsum(self.gradients)  # of each instance and of those before it
+        waiting = np.searchsorted(before, before + self.queued, side="right") - 1
+        found: Array = self.gradients + before[waiting] - before
         return found
 
 

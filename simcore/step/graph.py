@@ -42,6 +42,19 @@ class StepGraph:
         """The last task of each stream, which is also the last of its stream to finish."""
         return np.array([queue[-1] for queue in self._queues.values()])
 
+    def lines(self, n_classes: int) -> tuple[dict[str, list[int]], ...]:
+        """The tasks of each line of the time breakdown, without the host's.
+
+        Of each rank class, and last of the streams that all of them share.
+        """
+        found: tuple[dict[str, list[int]], ...] = tuple({} for _ in range(n_classes + 1))
+        for number, task in enumerate(self.tasks):
+            if task.term != "host":
+                _, _, rank_class = task.stream.partition("compute ")
+                of_class = found[int(rank_class) if rank_class else n_classes]
+                of_class.setdefault(task.term, []).append(number)
+        return found
+
     @cached_property
     def _runs(self) -> list[tuple[str, list[int]]]:
         """Runs: consecutive tasks of one stream that depend on each other or on earlier runs only.

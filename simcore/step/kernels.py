@@ -481,7 +481,7 @@ def kernel_table(
 def table_of(workload: Workload, strategy: Strategy) -> KernelTable:
     """The kernel table of a workload under a strategy's precision, recompute and program."""
     return kernel_table(
-        workload, strategy.precision, strategy.recompute == "full",
+        workload.kinds, strategy.precision, strategy.recompute == "full",
         strategy.program.recompute.stops_early,
         managed(strategy, workload.modules_of), strategy.eager,
     )  # fmt: skip

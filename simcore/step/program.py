@@ -12,19 +12,25 @@ ranks and links are values on the configuration axis. A duration is one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Sized
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass, replace
-from simcore.physics.collectives import Collective
+from simcore.physics.collectives import Collective, priced_as
 from simcore.step.graph import StepGraph, Task
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Block, Frozen, Workload
+from simcore.workload.saved import NOTHING
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+#: Phase weights of a task: pairs (phase, how much of it the task runs).
+Row = tuple[tuple[int, float], ...]
 
 #: The largest number of host tasks that issue one backward (or one forward that overlaps gathers).
 HOST_STRETCHES = 16
@@ -52,32 +58,97 @@ class CommCost(NamedTuple):
     scope: Scope = "all"
 
 
+class Sent(NamedTuple):
+    """The distinct messages of a program and how often they are sent.
+
+    ``messages`` [M]: triples (collective whose price applies, scope, bytes). ``counts`` [S, M]: how
+    often a task of each distinct duration sends each; ``beside`` [S]: whether it can start while
+    overlapped compute remains. ``beside_counts``, ``micro_counts``, ``all_counts`` [M]: how often
+    the program sends each beside compute, in every micro-step, and in a whole step.
+    """
+
+    messages: tuple[tuple[Collective, Scope, float], ...]
+    counts: Array
+    beside: NDArray[np.bool_]
+    beside_counts: Array
+    micro_counts: Array
+    all_counts: Array
+
+
 @dataclass(frozen=True)
 class Program:
-    """The graph of one step and the recipes of its tasks' durations.
+    """The graph of one step and the recipes of its tasks' durations, each distinct one once.
 
-    ``compute_tasks``: task numbers; ``compute_class``: the rank class of each; ``weights``
-    [compute tasks, phases]: how much of each phase it runs. ``host_tasks``, ``host_weights``: the
-    same for the host's tasks. ``comm``: the communication tasks; ``comm_beside`` [collectives]:
-    whether each can start while overlapped compute remains. ``by_function``: each collective is
-    priced as itself, because the job restricts NCCL's choice for single ones; otherwise some share
-    one price (``physics.collectives.priced_as``).
-    ``misc``: triples (task, named quantity, rank class). ``overlapped`` [T]: whether a compute task
-    shares the device with collectives.
+    ``rows`` [T]: the row of each task's duration. Rows are those of compute tasks, then the host's,
+    then communication (``sent``), then named quantities. ``weights`` [compute rows, P]: how much of
+    each phase a task runs; ``compute_class``: its rank class; ``overlapped``: whether it shares the
+    device with collectives; ``compute_counts``: number of such tasks. ``host_weights``,
+    ``host_counts``: the same for the host's tasks. ``comm``: the communication tasks. ``misc``:
+    triples (named quantity, rank class, row). ``lines``: number of tasks of each row [lines, rows]
+    in each line of the time breakdown, without the host's: of each rank class, and last of the
+    streams that all classes share.
     """
 
     graph: StepGraph
     n_classes: int
-    compute_tasks: NDArray[np.intp]
-    compute_class: NDArray[np.intp]
-    weights: NDArray[np.float64]
-    host_tasks: NDArray[np.intp]
-    host_weights: NDArray[np.float64]
-    comm: tuple[CommCost, ...]
-    misc: tuple[tuple[int, str, int], ...]
+    rows: Index
+    compute_class: Index
     overlapped: NDArray[np.bool_]
-    by_function: bool
-    comm_beside: NDArray[np.bool_]
+    compute_counts: Array
+    weights: Array
+    host_counts: Array
+    host_weights: Array
+    comm: tuple[CommCost, ...]
+    sent: Sent
+    misc: tuple[tuple[str, int, int], ...]
+    lines: tuple[dict[str, Index], ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of distinct durations."""
+        return int(self.rows.max()) + 1
+
+    @property
+    def compute_tasks(self) -> list[int]:
+        """Numbers of the compute tasks."""
+        found: list[int] = np.flatnonzero(self.rows < len(self.weights)).tolist()
+        return found
+
+    def phases_run(self, rank_class: int) -> Array:
+        """How much of each phase all compute tasks of a rank class run together [P]."""
+        found: Array = (self.compute_counts * (self.compute_class == rank_class)) @ self.weights
+        return found
+
+
+@lru_cache(maxsize=1000)
+def outline(workload: Workload) -> Workload:
+    """The same blocks, parameters and buffers, without the ops and without saved activations.
+
+    The outline determines the graph of a step. All models that agree in it share one object,
+    whatever the length of a sample.
+    """
+    return _outline(
+        tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in workload.blocks),
+        workload.order,
+        tuple(replace(f, ops=()) for f in workload.frozen),
+        workload.buffers_numel,
+        workload.n_buffers,
+        workload.sync_norms,
+        workload.exchanges,
+    )
+
+
+@lru_cache(maxsize=256)
+def _outline(
+    blocks: tuple[Block, ...],
+    order: tuple[int, ...],
+    frozen: tuple[Frozen, ...],
+    buffers_numel: int, n_buffers: int, sync_norms: int, exchanges: tuple[Any, ...],
+) -> Workload:  # fmt: skip
+    return Workload(
+        name="outline", blocks=blocks, order=order, frozen=frozen, exchanges=exchanges,
+        sample_unit="", buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
+    )  # fmt: skip
 
 
 class ProgramBuilder:
@@ -92,37 +163,33 @@ class ProgramBuilder:
         self.n_blocks = len(workload.blocks)
         self.n_phases = 2 * self.n_blocks + len(workload.frozen)
         self.tasks: list[Task] = []
-        self._compute: list[tuple[int, int, NDArray[np.float64], bool]] = []
-        self._host: list[tuple[int, NDArray[np.float64]]] = []
+        self._streams = (
+            ["compute"] if n_classes == 1 else [f"compute {c}" for c in range(n_classes)]
+        )
+        # the tasks of each distinct duration
+        self._compute: dict[tuple[int, bool, Row], list[int]] = {}
+        self._host: dict[Row, list[int]] = {}
+        self._misc: dict[tuple[str, int], list[int]] = {}
         self._comm: list[CommCost] = []
-        self._misc: list[tuple[int, str, int]] = []
         #: Tasks that copy activations to the host; backward waits for them, and so does the copy of
         #: activations to the device before the update.
         self.leaving: list[int] = []
         #: Tasks that exchange blocks of a frozen base with the host; the update waits for them.
         self.swapping: list[int] = []
 
-    # -- rows of phase weights -------------------------------------------------------------
+    # -- phase weights of tasks ------------------------------------------------------------
 
-    def forward_row(self, blocks: Iterable[int]) -> NDArray[np.float64]:
-        """Phase weights [P] of one forward of ``blocks``."""
-        row = np.zeros(self.n_phases)
-        for b in blocks:
-            row[b] += 1.0
-        return row
+    def forward_row(self, blocks: Iterable[int]) -> Row:
+        """Phase weights of one forward of ``blocks``."""
+        return summed((b, 1.0) for b in blocks)
 
-    def backward_row(self, shares: Iterable[tuple[int, float]]) -> NDArray[np.float64]:
-        """Phase weights [P] of backward alone; ``shares``: (block, fraction run)."""
-        row = np.zeros(self.n_phases)
-        for b, share in shares:
-            row[self.n_blocks + b] += share
-        return row
+    def backward_row(self, shares: Iterable[tuple[int, float]]) -> Row:
+        """Phase weights of backward alone; ``shares``: (block, fraction run)."""
+        return summed((self.n_blocks + b, share) for b, share in shares)
 
-    def frozen_row(self) -> NDArray[np.float64]:
-        """Phase weights [P] of one forward of every frozen network."""
-        row = np.zeros(self.n_phases)
-        row[2 * self.n_blocks :] = 1.0
-        return row
+    def frozen_row(self) -> Row:
+        """Phase weights of one forward of every frozen network."""
+        return summed((phase, 1.0) for phase in range(2 * self.n_blocks, self.n_phases))
 
     # -- tasks -----------------------------------------------------------------------------
 
@@ -141,22 +208,19 @@ class ProgramBuilder:
         self, name: str, term: str, deps: Sequence[int], bounds: Sequence[int]
     ) -> list[int]:
         """Add a task to the compute stream of every rank class; returns one task per class."""
-        streams = (
-            ["compute"] if self.n_classes == 1 else [f"compute {c}" for c in range(self.n_classes)]
-        )
-        return [self._add(name, stream, term, deps, bounds) for stream in streams]
+        return [self._add(name, stream, term, deps, bounds) for stream in self._streams]
 
-    def host(self, name: str, row: NDArray[np.float64]) -> int:
-        """Add a host task that issues the kernels of phase weights ``row`` [P]; returns it."""
+    def host(self, name: str, row: Row) -> int:
+        """Add a host task that issues the kernels of phase weights ``row``; returns it."""
         task = self._add(f"issue {name}", "host", "host")
-        self._host.append((task, row))
+        self._host.setdefault(row, []).append(task)
         return task
 
     def compute(
         self,
         name: str,
         term: str,
-        row: NDArray[np.float64],
+        row: Row,
         deps: Sequence[int] = (),
         *,
         issued_by: int | None = None,
@@ -164,13 +228,14 @@ class ProgramBuilder:
     ) -> list[int]:
         """Add a compute task for every rank class; returns one task per class.
 
-        ``row`` [P]: phase weights; ``deps``: tasks that it starts after; ``issued_by``: the host
+        ``row``: phase weights; ``deps``: tasks that it starts after; ``issued_by``: the host
         task that it cannot finish before (None: a new one); ``overlapped``: it shares the device
         with collectives.
         """
         host = self.host(name, row) if issued_by is None else issued_by
         added = self._on_each_class(name, term, deps, (host,))
-        self._compute += [(task, c, row, overlapped) for c, task in enumerate(added)]
+        for c, task in enumerate(added):
+            self._compute.setdefault((c, overlapped, row), []).append(task)
         return added
 
     def comm(
@@ -214,35 +279,92 @@ class ProgramBuilder:
             added = self._on_each_class(name, term, deps, bounds)
         else:
             added = [self._add(name, stream, term, deps, bounds)]
-        self._misc += [(task, quantity, c) for c, task in enumerate(added)]
+        for c, task in enumerate(added):
+            self._misc.setdefault((quantity, c), []).append(task)
         return added
 
     def finish(self, *, by_function: bool = False) -> Program:
-        """The program of all tasks added so far; ``by_function``: as in ``Program``."""
-        overlapped = np.zeros(len(self.tasks), dtype=bool)
-        for task, _, _, flag in self._compute:
-            overlapped[task] = flag
+        """The program of all tasks added so far.
+
+        ``by_function``: each collective is priced as itself, because the job restricts NCCL's
+        choice for single ones; otherwise some share one price (``physics.collectives.priced_as``).
+        """
+        sent, sending = self._sent(by_function)
+        tasks_of = [*self._compute.values(), *self._host.values(), *sending, *self._misc.values()]
+        rows = np.empty(len(self.tasks), dtype=np.intp)
+        for row, tasks in enumerate(tasks_of):
+            rows[tasks] = row
+        first, graph = len(tasks_of) - len(self._misc), _graph(tuple(self.tasks))
         return Program(
-            graph=_graph(tuple(self.tasks)),
+            graph=graph,
             n_classes=self.n_classes,
-            compute_tasks=np.array([c[0] for c in self._compute], dtype=np.intp),
-            compute_class=np.array([c[1] for c in self._compute], dtype=np.intp),
-            weights=np.array([c[2] for c in self._compute]),
-            host_tasks=np.array([h[0] for h in self._host], dtype=np.intp),
-            host_weights=np.array([h[1] for h in self._host]),
+            rows=rows,
+            compute_class=np.array([c for c, _, _ in self._compute], dtype=np.intp),
+            overlapped=np.array([beside for _, beside, _ in self._compute], dtype=bool),
+            compute_counts=_lengths(self._compute.values()),
+            weights=self._weights([row for _, _, row in self._compute]),
+            host_counts=_lengths(self._host.values()),
+            host_weights=self._weights(self._host),
             comm=tuple(self._comm),
-            misc=tuple(self._misc),
-            overlapped=overlapped,
-            by_function=by_function,
-            comm_beside=self._runs_beside_compute(overlapped),
+            sent=sent,
+            misc=tuple((*key, first + i) for i, key in enumerate(self._misc)),
+            lines=tuple(
+                {term: np.bincount(rows[of], minlength=len(tasks_of)) for term, of in line.items()}
+                for line in graph.lines(self.n_classes)
+            ),
         )
 
-    def _runs_beside_compute(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether each collective depends only on tasks before the last overlapped one."""
-        last = int(np.flatnonzero(overlapped)[-1]) if overlapped.any() else -1
-        return np.array(
-            [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
-        )
+    def _weights(self, rows: Collection[Row]) -> Array:
+        """Phase weights as an array [rows, P]."""
+        found = np.zeros((len(rows), self.n_phases))
+        for i, row in enumerate(rows):
+            for phase, weight in row:
+                found[i, phase] = weight
+        return found
+
+    def _sent(self, by_function: bool) -> tuple[Sent, list[list[int]]]:
+        """The messages of all collectives, and the tasks of each distinct duration."""
+        last = max((tasks[-1] for (_, beside, _), tasks in self._compute.items() if beside),
+                   default=-1)  # fmt: skip
+        alike: dict[tuple[Any, ...], list[CommCost]] = {}
+        for cost in self._comm:
+            op = cost.op if by_function else priced_as(cost.op)
+            # it can start before the last compute that overlaps with collectives
+            beside = max(self.tasks[cost.task].deps, default=-1) < last
+            key = beside, op, cost.scope, cost.sizes_bytes, cost.counts
+            alike.setdefault(key, []).append(cost)
+        numbers: dict[tuple[Collective, Scope, float], int] = {}
+        counts = np.zeros((len(alike), sum(len(sizes) for _, _, _, sizes, _ in alike)))
+        for row, (_, op, scope, sizes, times) in enumerate(alike):
+            for size, count in zip(sizes, times, strict=True):
+                counts[row, numbers.setdefault((op, scope, size), len(numbers))] += count
+        counts = counts[:, : len(numbers)]
+        beside_compute = np.array([beside for beside, *_ in alike], dtype=bool)
+        times_each = _lengths(alike.values())
+        micro = np.array([sum(c.every_micro_step for c in of) for of in alike.values()], float)
+        sent = Sent(
+            tuple(numbers), counts, beside_compute,
+            beside_counts=(times_each * beside_compute) @ counts,
+            micro_counts=micro @ counts,
+            all_counts=times_each @ counts,
+        )  # fmt: skip
+        return sent, [[cost.task for cost in of] for of in alike.values()]
+
+
+#: Decimals to which weights are equal: shares of a layer differ by rounding errors.
+_DECIMALS = 12
+
+
+def summed(pairs: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Pairs (number, sum of the amounts given for it), in order of the numbers."""
+    found: dict[int, float] = {}
+    for number, amount in pairs:
+        found[number] = found.get(number, 0.0) + amount
+    return tuple((number, round(found[number], _DECIMALS)) for number in sorted(found))
+
+
+def _lengths(lists: Iterable[Sized]) -> Array:
+    return np.array([len(each) for each in lists], dtype=np.float64)
 
 
 @lru_cache(maxsize=1000)
@@ -259,7 +381,7 @@ def recomputing(program: Program, workload: Workload) -> Program:
     n = len(workload.blocks)
     checkpointed = np.array([float(b.recomputable) for b in workload.blocks])
 
-    def more(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def more(weights: Array) -> Array:
         found = weights.copy()
         found[:, :n] += checkpointed * weights[:, n : 2 * n]
         return found

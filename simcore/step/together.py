@@ -3,7 +3,7 @@
 The programs are those of parts of one model, such as the stages of a pipeline. Parts differ in
 their tasks and sizes, not in how they are priced, so a sum over the tasks, kernels or messages of
 each part is one matrix over those of all parts. Layers repeat, so few tasks differ in duration:
-each distinct duration is a row that is priced once.
+each distinct duration of a part is a row that is priced once.
 
 # N parts; of all parts together: T tasks, D distinct durations (R of them compute), P phases,
 # M messages
@@ -11,14 +11,15 @@ each distinct duration is a row that is priced once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
-from simcore.physics.collectives import Collective, priced_as
+from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph
 from simcore.step.program import Program, Scope
 
@@ -92,7 +93,7 @@ class Together:
 
     programs: tuple[Program, ...]
     n_rows: int
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[Index, ...]
     graphs: tuple[tuple[StepGraph, Index, Index], ...]
     term_counts: tuple[TermCounts, ...]
     computing: Computing
@@ -105,57 +106,24 @@ def together(programs: Sequence[Program]) -> Together:
     return _together(tuple(Same(p) for p in programs))
 
 
-class _Rows:
-    """Rows of distinct durations, numbered in the order in which tasks are added.
-
-    ``of_task`` [T]: the row of each task, in all parts.
-    """
-
-    def __init__(self, n_tasks: int) -> None:
-        self.of_task: Index = np.zeros(n_tasks, dtype=np.intp)
-        self.count = 0
-
-    def add(self, tasks: Index, keys: Sequence[Hashable]) -> tuple[Index, Index]:
-        """Number tasks, those of equal key alike: (place of the first of each row, the rows)."""
-        known: dict[Hashable, int] = {}
-        firsts: list[int] = []
-        for place, key in enumerate(keys):
-            if key not in known:
-                known[key] = self.count + len(known)
-                firsts.append(place)
-        self.of_task[tasks] = [known[key] for key in keys]
-        rows = np.arange(self.count, self.count + len(known))
-        self.count += len(known)
-        return np.array(firsts, dtype=np.intp), rows
-
-
 @lru_cache(maxsize=1000)
 def _together(parts: tuple[Same[Program], ...]) -> Together:
     programs = tuple(p.it for p in parts)
-    ends = np.cumsum([len(p.graph.tasks) for p in programs])
-    begins = [0, *ends[:-1].tolist()]
-    rows = _Rows(int(ends[-1]))
-    computing, sending = _computing(programs, begins, rows), _sending(programs, begins, rows)
-    # (named quantity, rank class) -> (task, part)
-    misc: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    *begins, n_rows = accumulate((p.n_rows for p in programs), initial=0)
+    rows = tuple(p.rows + begin for p, begin in zip(programs, begins, strict=True))
+    misc: dict[tuple[str, int], list[tuple[int, int]]] = {}  # rows and their parts
     for n, (program, begin) in enumerate(zip(programs, begins, strict=True)):
-        for task, quantity, rank_class in program.misc:
-            misc.setdefault((quantity, rank_class), []).append((begin + task, n))
-    quantities = []
-    for (quantity, rank_class), tasks in misc.items():
-        at, part = np.array(tasks, dtype=np.intp).T
-        first, numbers = rows.add(at, part.tolist())
-        quantities.append((quantity, rank_class, numbers, part[first]))
-    of_program = np.split(rows.of_task, ends[:-1])
+        for quantity, rank_class, row in program.misc:
+            misc.setdefault((quantity, rank_class), []).append((begin + row, n))
     return Together(
         programs=programs,
-        n_rows=rows.count,
-        rows=tuple(tuple(of.tolist()) for of in of_program),
-        graphs=_graphs(programs, of_program),
-        term_counts=_term_counts(programs, of_program, rows.count),
-        computing=computing,
-        sending=sending,
-        misc=tuple(quantities),
+        n_rows=n_rows,
+        rows=rows,
+        graphs=_graphs(programs, rows),
+        term_counts=_term_counts(programs, begins, n_rows),
+        computing=_computing(programs, begins),
+        sending=_sending(programs, begins),
+        misc=tuple((*key, *np.array(of, dtype=np.intp).T) for key, of in misc.items()),
     )
 
 
@@ -173,102 +141,74 @@ def _graphs(
 
 
 def _term_counts(
-    programs: Sequence[Program], rows: Sequence[Index], n_rows: int
+    programs: Sequence[Program], begins: Sequence[int], n_rows: int
 ) -> tuple[TermCounts, ...]:
-    """``Together.term_counts``; ``rows``: for each program, the row of each of its tasks."""
-    n_classes, shape = programs[0].n_classes, (len(programs), n_rows)
-    lines: list[dict[str, Array]] = [{} for _ in range(n_classes + 1)]
-    for n, (program, of) in enumerate(zip(programs, rows, strict=True)):
-        for task, row in zip(program.graph.tasks, of.tolist(), strict=True):
-            if task.term != "host":
-                _, _, rank_class = task.stream.partition("compute ")
-                of_class = lines[int(rank_class) if rank_class else n_classes]
-                if task.term not in of_class:
-                    of_class[task.term] = np.zeros(shape)
-                of_class[task.term][n, row] += 1.0
-    return tuple(
-        (tuple(each), np.array(list(each.values())).reshape(len(each), *shape)) for each in lines
-    )
+    """``Together.term_counts``; ``begins``: the first row of each program."""
+    found = []
+    for of_class in zip(*(p.lines for p in programs), strict=True):
+        names = tuple(dict.fromkeys(chain.from_iterable(of_class)))
+        counts = np.zeros((len(names), len(programs), n_rows))
+        for n, (lines, begin) in enumerate(zip(of_class, begins, strict=True)):
+            for name, of_rows in lines.items():
+                counts[names.index(name), n, begin : begin + len(of_rows)] = of_rows
+        found.append((names, counts))
+    return tuple(found)
 
 
-def _computing(programs: Sequence[Program], begins: Sequence[int], rows: _Rows) -> Computing:
+def _computing(programs: Sequence[Program], begins: Sequence[int]) -> Computing:
     weights = _diagonal([p.weights for p in programs])
     host_weights = _diagonal([p.host_weights for p in programs])
-    part, host_part = (
-        _part_of([len(tasks) for tasks in each])
-        for each in ([p.compute_tasks for p in programs], [p.host_tasks for p in programs])
-    )
+    lengths, host_lengths = ([len(p.weights) for p in programs],
+                             [len(p.host_weights) for p in programs])  # fmt: skip
+    parts = np.arange(len(programs))[:, None]
+    part, host_part = _part_of(lengths), _part_of(host_lengths)
     rank_class = np.concatenate([p.compute_class for p in programs])
-    beside = np.concatenate([p.overlapped[p.compute_tasks] for p in programs])
+    beside = np.concatenate([p.overlapped for p in programs])
     classes = [rank_class == c for c in range(programs[0].n_classes)]
-    belongs = part == np.arange(len(programs))[:, None]  # [N, compute tasks]
-    tasks = _shifted([p.compute_tasks for p in programs], begins)
-    kinds = zip(rank_class.tolist(), beside.tolist(), _texts(weights), strict=True)
-    first, at = rows.add(tasks, list(kinds))
-    host_tasks = _shifted([p.host_tasks for p in programs], begins)
-    host_first, host_at = rows.add(host_tasks, _texts(host_weights))
-    alone = ~beside[first]
+    counts = np.concatenate([p.compute_counts for p in programs]) * (part == parts)
+    host_counts = np.concatenate([p.host_counts for p in programs]) * (host_part == parts)
     return Computing(
-        weights=weights[first],
-        at=at,
-        rows=tuple(np.flatnonzero(of_class[first]) for of_class in classes),
-        whole=tuple(belongs[:, of_class] @ weights[of_class] for of_class in classes),
-        beside=tuple((belongs & beside)[:, of_class] @ weights[of_class] for of_class in classes),
-        host_at=host_at,
-        host_weights=host_weights[host_first],
-        host_sums=(host_part == np.arange(len(programs))[:, None]) @ host_weights,
-        alone=np.flatnonzero(alone),
-        slowed=np.flatnonzero(~alone),
-        slowed_part=part[first][~alone],
+        weights=weights,
+        at=_ranges(begins, lengths),
+        rows=tuple(np.flatnonzero(of_class) for of_class in classes),
+        whole=tuple((counts * of_class) @ weights for of_class in classes),
+        beside=tuple((counts * of_class * beside) @ weights for of_class in classes),
+        host_at=_ranges([b + n for b, n in zip(begins, lengths, strict=True)], host_lengths),
+        host_weights=host_weights,
+        host_sums=host_counts @ host_weights,
+        alone=np.flatnonzero(~beside),
+        slowed=np.flatnonzero(beside),
+        slowed_part=part[beside],
     )
 
 
-#: Decimals to which weights are equal: shares of a layer differ by rounding errors.
-_DECIMALS = 12
-
-
-def _texts(matrix: Array) -> list[bytes]:
-    """A key for each row of a matrix, equal for rows that are equal but for rounding errors."""
-    return [row.tobytes() for row in np.round(matrix, _DECIMALS)]
-
-
-def _sending(programs: Sequence[Program], begins: Sequence[int], rows: _Rows) -> Sending:
-    part = _part_of([len(p.comm) for p in programs])
-    costs = [cost for p in programs for cost in p.comm]
-    numbers: dict[tuple[int, Collective, Scope, float], int] = {}
-    sent_each: list[tuple[int, int, float]] = []  # (collective, message, how often it is sent)
-    for i, (n, cost) in enumerate(zip(part.tolist(), costs, strict=True)):
-        op = cost.op if programs[n].by_function else priced_as(cost.op)
-        for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-            number = numbers.setdefault((n, op, cost.scope, size), len(numbers))
-            sent_each.append((i, number, count))
-    counts = np.zeros((len(costs), len(numbers)))
-    for i, number, count in sent_each:
-        counts[i, number] += count
+def _sending(programs: Sequence[Program], begins: Sequence[int]) -> Sending:
+    each = [p.sent for p in programs]
+    message_part = _part_of([len(sent.messages) for sent in each])
     messages: dict[tuple[Collective, Scope], list[tuple[float, int]]] = {}
-    for (_, op, scope, size), number in numbers.items():
+    of_all = chain.from_iterable(sent.messages for sent in each)
+    for number, (op, scope, size) in enumerate(of_all):
         messages.setdefault((op, scope), []).append((size, number))
-    tasks = _shifted([np.array([c.task for c in p.comm], dtype=np.intp) for p in programs], begins)
-    sent = np.concatenate([p.comm_beside for p in programs])
-    after_first, after_at = rows.add(tasks[~sent], _texts(counts[~sent]))
-    sent_first, sent_at = rows.add(tasks[sent], _texts(counts[sent]))
-    micro = np.array([cost.every_micro_step for cost in costs], dtype=bool)
-    sums = 1.0 * (part == np.arange(len(programs))[:, None])
-    overlaps = np.array([p.overlapped[p.compute_tasks].any() for p in programs], dtype=bool)
+    firsts = [b + len(p.weights) + len(p.host_weights)
+              for p, b in zip(programs, begins, strict=True)]  # fmt: skip
+    at = _ranges(firsts, [len(sent.counts) for sent in each])
+    counts, beside = _diagonal([s.counts for s in each]), np.concatenate([s.beside for s in each])
+    overlaps = np.array([p.overlapped.any() for p in programs])
+    micro_counts = _diagonal([sent.micro_counts[None] for sent in each])
     return Sending(
         messages=tuple(
             (*key, np.array([[size] for size, _ in of]), np.array([number for _, number in of]))
             for key, of in messages.items()
         ),
-        message_part=np.array([n for n, *_ in numbers], dtype=np.intp),
-        after_at=after_at,
-        after_counts=counts[~sent][after_first],
-        sent_at=sent_at,
-        sent_task_counts=counts[sent][sent_first],
-        sent_counts=(sums * sent) @ counts,
-        micro_counts=(sums * micro) @ counts,
-        all_counts=sums @ counts,
-        hides=(((sums * micro).any(axis=1)) & overlaps)[:, None],
+        message_part=message_part,
+        after_at=at[~beside],
+        after_counts=counts[~beside],
+        sent_at=at[beside],
+        sent_task_counts=counts[beside],
+        sent_counts=_diagonal([sent.beside_counts[None] for sent in each]),
+        micro_counts=micro_counts,
+        all_counts=_diagonal([sent.all_counts[None] for sent in each]),
+        hides=(micro_counts.any(axis=1) & overlaps)[:, None],
     )
 
 
@@ -288,6 +228,7 @@ def _part_of(lengths: Sequence[int]) -> Index:
     return np.repeat(np.arange(len(lengths)), lengths)
 
 
-def _shifted(numbers: Sequence[Index], begins: Sequence[int]) -> Index:
-    """Task numbers of all parts in the joined array, in which part n begins at ``begins[n]``."""
-    return np.concatenate([n + begin for n, begin in zip(numbers, begins, strict=True)])
+def _ranges(begins: Sequence[int], lengths: Sequence[int]) -> Index:
+    """The numbers from each begin on, as many as its length, one range after another."""
+    found = [np.arange(begin, begin + n) for begin, n in zip(begins, lengths, strict=True)]
+    return np.concatenate(found)

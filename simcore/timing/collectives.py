@@ -19,7 +19,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective, Group, collective_time_s
-from simcore.step.program import Scope
+from simcore.step.program import Scope, outline
 from simcore.step.together import Sending
 from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.strategy.strategy import Strategy
@@ -149,7 +149,7 @@ def owned_numel(workload: Workload, n_ranks: int) -> Counter[int]:
 
     The largest tensor is assigned first, each to the rank that owns least.
     """
-    return _owned(Same(workload.outline), n_ranks)
+    return _owned(Same(outline(workload)), n_ranks)
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ from simcore.base.record import dataclass, replace
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.program import Program, ProgramBuilder, recomputing
+from simcore.step.program import Program, ProgramBuilder, outline, recomputing
 from simcore.step.together import TermCounts, Together, together
 from simcore.strategy.strategy import Strategy
 from simcore.timing.collectives import messages_s, through_lists_s
@@ -137,7 +137,7 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
     # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
     recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
     shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
-    return _program(workload.outline, shape, n_classes, recomputed)
+    return _program(outline(workload), shape, n_classes, recomputed)
 
 
 @lru_cache(maxsize=1000)
@@ -225,7 +225,7 @@ def _evaluate(
     timelines: tuple[Timeline, ...] = ()
     if keep_timeline:
         timelines = tuple(
-            schedule(program.graph, priced.duration_s[[*rows]])
+            schedule(program.graph, priced.duration_s[rows])
             for program, rows in zip(joined.programs, joined.rows, strict=True)
         )
         ends = np.stack([line.makespan_s for line in timelines])

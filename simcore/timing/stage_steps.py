@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.request.placed import Placed
 from simcore.step.together import together
 from simcore.timing.compute import pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
     TRANSFER,
+    Exchanges,
     alone_frac,
     beside_host,
     data_points,
@@ -128,14 +129,19 @@ def stage_steps(
     slower = there / np.maximum(here, TINY)
     ends = accumulate(len(one.jobs) for one in alike)
     slices = [slice(end - len(one.jobs), end) for end, one in zip(ends, alike, strict=True)]
+    # Recompute decides how often something is exchanged, not what one exchange is.
+    exchanges = exchanges_of(points, placed)
     return [
-        _with_exchanges(one, points, local, steps.of_parts(rows), slower[rows])
+        _with_exchanges(
+            one, replace(exchanges, placed=one.placed), points, local, steps.of_parts(rows),
+            slower[rows],
+        )
         for one, rows in zip(alike, slices, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _with_exchanges(
-    divided: Divided, points: Points, local: Points, steps: Steps, pace: Array
+    divided: Divided, exchanges: Exchanges, points: Points, local: Points, steps: Steps, pace: Array
 ) -> StageSteps:
     """The steps of the stages of a job from ``steps`` without exchanges.
 
@@ -145,7 +151,6 @@ def _with_exchanges(
     placed, layout = divided.placed, divided.placed.layout
     slowdown = divided.jobs[0].classes[0].overlap_slowdown_frac / points.overlap
     busy, share = micro_step_s(steps, local), forward_share(steps)
-    exchanges = exchanges_of(points, placed)
     firsts = [index for index, _ in placed.distinct_stages]
     n_layers = np.array([[float(placed.stages[index].n_layers)] for index in firsts])
     whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)

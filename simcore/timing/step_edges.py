@@ -45,7 +45,7 @@ def step_edges(job: Job, steps: Steps, forward_s: float, micro_steps: float) -> 
     """Begin and end of a stage's step. ``forward_s``: its forward of one micro-batch alone."""
     line = steps.timeline
     assert line is not None
-    tasks, phases = line.graph.tasks, set(job.program.compute_tasks.tolist())
+    tasks, phases = line.graph.tasks, set(job.program.compute_tasks)
     first = next(i for i, task in enumerate(tasks) if task.term == "accumulation")
     backward = [i for i, task in enumerate(tasks) if task.term == "backward"]
     back_s = float(line.finish_s[backward, 0].max())

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from simcore.base.record import dataclass, replace
+from simcore.base.record import Same, dataclass, replace
 from simcore.workload.saved import NOTHING, Saved
 
 KernelKind = Literal[
@@ -344,21 +344,13 @@ class Workload:
         return sum(f.resident_numel for f in self.frozen if not f.ops)
 
     @cached_property
-    def outline(self) -> Workload:
-        """The same blocks, parameters and buffers, without the ops and without saved activations.
+    def kinds(self) -> Workload:
+        """The same blocks and frozen networks, each block run once.
 
-        The outline determines the graph of a step. All models that agree in it share one object,
-        whatever the length of a sample.
+        They determine the kernels of each phase. All parts of a model that agree in them share one
+        object, however often each block runs.
         """
-        return _outline(
-            tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in self.blocks),
-            self.order,
-            tuple(replace(f, ops=()) for f in self.frozen),
-            self.buffers_numel,
-            self.n_buffers,
-            self.sync_norms,
-            self.exchanges,
-        )
+        return _kinds(tuple(map(Same, self.blocks)), tuple(map(Same, self.frozen)))
 
     def count(self, block_index: int) -> int:
         """Number of times that a block runs in one forward."""
@@ -487,14 +479,9 @@ class Workload:
         return replace(self, **changes)
 
 
-@lru_cache(maxsize=256)
-def _outline(
-    blocks: tuple[Block, ...],
-    order: tuple[int, ...],
-    frozen: tuple[Frozen, ...],
-    buffers_numel: int, n_buffers: int, sync_norms: int, exchanges: tuple[Any, ...],
-) -> Workload:  # fmt: skip
+@lru_cache(maxsize=1000)
+def _kinds(blocks: tuple[Same[Block], ...], frozen: tuple[Same[Frozen], ...]) -> Workload:
     return Workload(
-        name="outline", blocks=blocks, order=order, frozen=frozen, exchanges=exchanges,
-        sample_unit="", buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
+        name="kinds", sample_unit="", blocks=tuple(b.it for b in blocks),
+        order=tuple(range(len(blocks))), frozen=tuple(f.it for f in frozen),
     )  # fmt: skip

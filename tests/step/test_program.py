@@ -17,6 +17,7 @@ from simcore.step.program import (
     backward_stretches,
     gradient_buckets,
     recomputing,
+    summed,
 )
 from simcore.step.together import together
 from simcore.workload.graph import Frozen, Workload
@@ -108,9 +109,11 @@ def _builder(n_classes: int = 1) -> ProgramBuilder:
 def test_rows_of_phases_by_hand() -> None:
     """Forward of a and b, backward of a and b, the frozen network."""
     plain = _builder()
-    assert plain.forward_row([0, 1, 1]).tolist() == [1, 2, 0, 0, 0]
-    assert plain.backward_row([(1, 1.0), (0, 0.25)]).tolist() == [0, 0, 0.25, 1, 0]
-    assert plain.frozen_row().tolist() == [0, 0, 0, 0, 1]
+    assert plain.forward_row([0, 1, 1]) == ((0, 1.0), (1, 2.0))
+    assert plain.backward_row([(1, 1.0), (0, 0.25)]) == ((2, 0.25), (3, 1.0))
+    assert plain.frozen_row() == ((4, 1.0),)
+    thirds = summed([(1, 0.1), (0, 0.25), (1, 0.2)])  # 0.1 + 0.2 differs from 0.3 by rounding
+    assert thirds == ((0, 0.25), (1, 0.3))
 
 
 def test_a_checkpointed_block_runs_forward_again_before_its_backward() -> None:
@@ -131,7 +134,8 @@ def test_one_compute_task_a_rank_class_and_one_host_task() -> None:
     row = builder.forward_row([0])
     assert builder.host("early", row) == 0
     assert builder.compute("forward", "forward", row, [0], issued_by=0) == [1, 2]
-    assert builder.compute("backward", "backward", 2 * row, [1, 2], overlapped=True) == [4, 5]
+    twice = summed([*row, *row])
+    assert builder.compute("backward", "backward", twice, [1, 2], overlapped=True) == [4, 5]
     names = [(t.name, t.stream, t.term, t.deps, t.finish_after) for t in builder.tasks]
     assert names == [
         ("issue early", "host", "host", (), ()),
@@ -143,11 +147,14 @@ def test_one_compute_task_a_rank_class_and_one_host_task() -> None:
     ]
     made = builder.finish()
     assert made.n_classes == 2
-    assert made.compute_tasks.tolist() == [1, 2, 4, 5]
+    assert made.compute_tasks == [1, 2, 4, 5]
+    assert made.rows.tolist() == [4, 0, 1, 5, 2, 3] and made.n_rows == 6
     assert made.compute_class.tolist() == [0, 1, 0, 1]
     assert made.weights[:, 0].tolist() == [1, 1, 2, 2]
-    assert made.host_tasks.tolist() == [0, 3] and made.host_weights[:, 0].tolist() == [1, 2]
-    assert made.overlapped.tolist() == [False, False, False, False, True, True]
+    assert made.compute_counts.tolist() == [1, 1, 1, 1] and made.host_counts.tolist() == [1, 1]
+    assert made.host_weights[:, 0].tolist() == [1, 2]
+    assert made.overlapped.tolist() == [False, False, True, True]
+    assert [made.phases_run(of_class)[0] for of_class in (0, 1)] == [3, 3]
 
 
 def test_named_durations_are_of_each_class_on_the_compute_stream_alone() -> None:
@@ -155,7 +162,8 @@ def test_named_durations_are_of_each_class_on_the_compute_stream_alone() -> None
     assert builder.misc("copy", "copy", "input copy", "copy_s") == [0]
     assert builder.misc("update", "compute", "optimizer", "update_s", [0], bounds=[0]) == [1, 2]
     made = builder.finish()
-    assert made.misc == ((0, "copy_s", 0), (1, "update_s", 0), (2, "update_s", 1))
+    assert made.misc == (("copy_s", 0, 0), ("update_s", 0, 1), ("update_s", 1, 2))
+    assert made.rows.tolist() == [0, 1, 2]
     assert [(t.stream, t.deps, t.finish_after) for t in builder.tasks] == [
         ("copy", (), ()), ("compute 0", (0,), (0,)), ("compute 1", (0,), (0,)),
     ]  # fmt: skip
@@ -193,7 +201,8 @@ def test_collectives_that_start_before_the_last_overlapped_compute_run_beside_it
     after = builder.comm("bucket 1", "reduce_scatter", [4.0], [last], every_micro_step=True,
                          scope="shard")  # fmt: skip
     made = builder.finish(by_function=True)
-    assert made.comm_beside.tolist() == [True, True, False] and made.by_function
+    assert made.sent.beside.tolist() == [True, True, False]
+    assert [made.rows[task] for task in (early, beside, after)] == [3, 4, 5]  # after two, and one
     assert made.comm == (
         CommCost(early, "all_gather", (1.0,), (1.0,)),
         CommCost(beside, "all_reduce", (1.0, 2.0), (3.0, 1.0)),
@@ -201,7 +210,7 @@ def test_collectives_that_start_before_the_last_overlapped_compute_run_beside_it
     )
     nothing = _builder()
     nothing.comm("gather", "all_gather", [1.0], [])
-    assert nothing.finish().comm_beside.tolist() == [False]  # no compute to run beside
+    assert nothing.finish().sent.beside.tolist() == [False]  # no compute to run beside
 
 
 def test_stretches_by_hand() -> None:

@@ -20,6 +20,7 @@ from simcore.step.program import (
     ProgramBuilder,
     Scope,
     backward_stretches,
+    summed,
 )
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
@@ -84,7 +85,7 @@ class ParallelStrategy(Protocol):
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Add forward, backward, communication and update of one optimizer step to ``builder``.
 
-        ``builder.workload`` is an outline (``Workload.outline``): it has the order, parameters and
+        ``builder.workload`` is an outline (``step.program``): it has the order, parameters and
         buffers of blocks, but no ops.
         """
 
@@ -239,7 +240,7 @@ def backward_with_buckets(
     host = 0
     for i, row in enumerate(rows):
         if i % per_host == 0:
-            host = builder.host("backward", np.sum(rows[i : i + per_host], axis=0))
+            host = builder.host("backward", summed(chain.from_iterable(rows[i : i + per_host])))
         last = builder.compute(
             "backward", "backward", row, [] if i else builder.leaving,
             issued_by=host, overlapped=overlap and i > 0,

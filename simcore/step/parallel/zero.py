@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -198,8 +199,9 @@ class Zero:
                 strategy, "shard", whole, routed * width + routed_base_bytes
             )]  # fmt: skip
 
-        def gather(block: int, waits: list[int], *, recomputes: bool = False) -> list[int]:
-            """Add the gathers of a block after the tasks ``waits``; returns them."""
+        @cache  # layers repeat
+        def gathered_messages(block: int, recomputes: bool) -> list[tuple[Scope, list[float]]]:
+            """The messages that gather a block; empty where nothing is gathered."""
             # The frozen base of adapters is sharded too, and is gathered together with them.
             instance = workload.blocks[block]
             base_bytes = instance.base_bytes(p.base_bytes)
@@ -207,22 +209,35 @@ class Zero:
             params = gathered_params(instance, strategy, recomputes=recomputes)
             if not params and not base_bytes:
                 return []
-            if fetch:
+            return messages(p.param_bytes, params, base_bytes, routed_bytes)
+
+        @cache
+        def scattered_messages(block: int) -> list[tuple[Scope, list[float]]]:
+            """The messages that reduce a block's gradients to shards."""
+            return messages(p.grad_bytes, workload.blocks[block].params)
+
+        def gather(block: int, waits: list[int], *, recomputes: bool = False) -> list[int]:
+            """Add the gathers of a block after the tasks ``waits``; returns them."""
+            gathered = gathered_messages(block, recomputes)
+            if gathered and fetch:
                 waits = builder.misc(
                     "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
                 )
             return [
-                builder.comm(f"all-gather {instance.name}", "all_gather", sizes,
+                builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
                              waits, every_micro_step=True, scope=scope)
-                for scope, sizes in messages(p.param_bytes, params, base_bytes, routed_bytes)
+                for scope, sizes in gathered
             ]  # fmt: skip
 
+        kinds = range(len(workload.blocks))
+        forward_rows = [builder.forward_row([b]) for b in kinds]
+        backward_rows = [builder.backward_row([(b, 1.0)]) for b in kinds]
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
             got = gather(b, waits)
             done.append(
                 builder.compute(
-                    f"forward {workload.blocks[b].name}", "forward", builder.forward_row([b]),
+                    f"forward {workload.blocks[b].name}", "forward", forward_rows[b],
                     [*got, *(ready if i == 0 else [])], overlapped=True,
                 )
             )  # fmt: skip
@@ -241,7 +256,7 @@ class Zero:
             done.append(
                 builder.compute(
                     f"backward {workload.blocks[b].name}", "backward",
-                    builder.backward_row([(b, 1.0)]), got if j else [*got, *builder.leaving],
+                    backward_rows[b], got if j else [*got, *builder.leaving],
                     overlapped=True,
                 )
             )  # fmt: skip
@@ -251,7 +266,7 @@ class Zero:
                     builder.comm(f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
                                  sizes, done[-1], every_micro_step=self._each_micro_step(strategy),
                                  scope=scope)
-                    for scope, sizes in messages(p.grad_bytes, workload.blocks[b].params)
+                    for scope, sizes in scattered_messages(b)
                 ]  # fmt: skip
                 sent += self._between_replicas(builder, strategy, scattered, [size])
                 if not strategy.overlap.grads:
