@@ -8,7 +8,7 @@ much less time as they have fewer bytes. Both leave out ``LEFT_OUT``: the rates 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from simcore.answer.predict import predict
@@ -78,7 +78,7 @@ class Inference:
 
 
 def inference(
-    ask: Callable[[dict[str, Any]], Request], settings: dict[str, Any], sequences: int,
+    ask: Callable[[dict[str, Any]], Request], settings: Mapping[str, Any], sequences: int,
     base: str = "none",
 ) -> Inference:  # fmt: skip
     """A model that generates ``sequences`` texts at once.

@@ -25,7 +25,10 @@ def make_request(
     gpus: str | ClusterSpec,
     **options: Any,
 ) -> Request:
-    """The request with every option resolved. Raises InvalidConfig with every violation."""
+    """The request with every option resolved. Raises InvalidConfig with every violation.
+
+    ``options`` may include ``every_violation`` of ``read_request``.
+    """
     if is_max(options.get("seq_len")):
         return _with_longest(model, gpus, options)
     read = read_request(model, gpus, **options)

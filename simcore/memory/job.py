@@ -135,18 +135,20 @@ def fullest_over(
     first, of = distinct_columns((micro_batch, grad_accum > 1, n_gpus, n_nodes))
     over = [column[first] for column in (micro_batch, grad_accum, n_gpus, n_nodes)]
     beside, n = beside_tensors(request, *over[2:]), len(first)
-    at_once = max(1, _TOGETHER // n)
+    at_once, a_slice = (max(1, _TOGETHER // length) for length in (n, len(of)))
     device, needed = np.empty((2, len(of_stages), len(of)))
     for start in range(0, len(of_stages), at_once):
         some = of_stages[start : start + at_once]
         ranks = _ranks_of(some, n)
         tiled = (np.tile(column, len(some)) for column in over)
         peak = peak_of(_rank_job(request, ranks, *tiled, beside=beside.repeated(len(some)))).peak
-        for k in range(len(some)):
-            own = Peak(*(column[k * n : (k + 1) * n][of] for column in peak))
-            held = _in_flight(request, ranks.take(np.full(len(of), k * n)), grad_accum)
-            device[start + k] = own.device(held)
-            needed[start + k] = device[start + k] + own.beyond(held)
+        for k in range(0, len(some), a_slice):
+            few = np.arange(k, min(k + a_slice, len(some)))
+            at = few[:, None] * n + of  # [few, C]
+            own, of_ranks = Peak(*(column[at] for column in peak)), ranks.take(at.ravel())
+            held = _in_flight(request, of_ranks, np.tile(grad_accum, len(few))).reshape(at.shape)
+            device[start + few] = own.device(held)
+            needed[start + few] = device[start + few] + own.beyond(held)
     return device, needed
 
 

@@ -49,6 +49,10 @@ class Moments:
     staying: Array
 
 
+#: Columns of arrays of moments.
+_HELD, _WORKING, _GRADS, _CAST, _STUB, _EARLY_MADE, _WINDOW, _WHOLE, _FORWARD, _STAYING = range(10)
+
+
 class Gathering(NamedTuple):
     """What ZeRO-3 gathers for each block instance, and what it has before it reduces; elements.
 
@@ -125,17 +129,18 @@ def _compared(table: Array) -> Array:
     return np.column_stack([held, table[:, WORKING + 1 : 8], table[:, 9:]])
 
 
-def _corners(bases: Array) -> NDArray[np.intp]:
-    """Indices of a block's instances that may have the peak: where the step to the next changes.
+def _corners(bases: Array, order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether each instance may have its block's peak [I]: where the step to the next one changes.
 
-    Bytes are convex in the columns, so on a straight line one of the ends has most.
+    Bytes are convex in the columns, so on a straight line one of the ends has most. ``order`` [I]:
+    the block of each instance.
     """
-    if len(bases) == 1:
-        return np.zeros(1, dtype=np.intp)
-    turns = np.ones(len(bases), dtype=bool)
-    turns[1:-1] = (np.diff(bases, 2, axis=0) != 0.0).any(axis=1)
-    at = np.flatnonzero(turns)
-    found: NDArray[np.intp] = np.sort(at[_undominated(_compared(bases[at]))])
+    alike = np.argsort(order, kind="stable")  # the instances of a block one after another
+    block, table = order[alike], bases[alike]
+    turns = np.ones(len(order), dtype=bool)
+    turns[1:-1] = (np.diff(table, 2, axis=0) != 0.0).any(axis=1) | (block[:-2] != block[2:])
+    found = np.empty(len(order), dtype=bool)
+    found[alike] = turns
     return found
 
 
@@ -180,33 +185,44 @@ def candidates(
     numels = np.array([float(b.numel) for b in workload.blocks])[order]
     gathers = gathering_of(workload, p, ahead, root, tensors, queued)
     held = _before(np.where(again, kept, saved)) + kept * again
-    zero, one = np.zeros(n), np.ones(n)
+    forward, backward = bases = np.zeros((2, n, len(fields(Moments))))
+    bases[:, :, _HELD] = held
+    forward[:, _CAST] = _before(copies)
+    forward[:, _WINDOW] = gathers.windows(1)
+    forward[:, _FORWARD] = 1.0
     # autocast drops its copies when forward ends; backward holds those that were saved
-    forward = np.stack([held, zero, zero, _before(copies), zero, zero, gathers.windows(1), zero,
-                        one, zero], axis=1)  # fmt: skip
-    above = np.cumsum(numels[::-1])[::-1] - numels
-    staying = _staying(kept * again) * stay
-    backward = np.stack([held, zero, above, _before(copies * ~again), zero, zero,
-                         gathers.windows(-1), gathers.whole_gradients(), zero, staying],
-                        axis=1)  # fmt: skip
-    made, at = [], []
-    for b in sorted(set(workload.order)):
-        here = np.flatnonzero(order == b)
+    backward[:, _GRADS] = np.cumsum(numels[::-1])[::-1] - numels
+    backward[:, _CAST] = _before(copies * ~again)
+    backward[:, _WINDOW] = gathers.windows(-1)
+    backward[:, _WHOLE] = gathers.whole_gradients()
+    if stay:
+        backward[:, _STAYING] = _staying(kept * again)
+    in_forward, in_backward = (np.flatnonzero(_corners(each, order)) for each in bases)
+    moments: list[tuple[NDArray[np.intp], Array, NDArray[np.intp]]] = []
+    for b in dict.fromkeys(workload.order):
         block, recomputed = Same(workload.blocks[b]), bool(redone[b])
-        passes = [(forward[here], here, not recomputed, False, False)]
-        last, place = backward[here[::-1]], n + 2 * (n - 1 - here[::-1])
+        early = in_forward[order[in_forward] == b]
+        late = in_backward[order[in_backward] == b]
+        place = n + 2 * (n - 1 - late)
+        passes = [(early, early, not recomputed, False, False)]
         if recomputed:
-            passes.append((last, place, True, True, False))
-        passes.append((last, place + 1, True, recomputed, True))
-        for bases, places, pins, repeats, backwards in passes:
+            passes.append((n + late, place, True, True, False))
+        passes.append((n + late, place + 1, True, recomputed, True))
+        for bases_at, places, pins, repeats, backwards in passes:
             ticks = _ticks(block, p, pins=pins, again=repeats, backward=backwards)
-            left = _corners(bases)
-            table = np.repeat(bases[left][:, None, :], len(ticks), axis=1)
-            table[:, :, : ticks.shape[1]] += ticks
-            made.append(table.reshape(-1, table.shape[2]))
-            at.append(np.repeat(places[left], len(ticks)))
-    found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
-    return found
+            times = len(ticks)
+            moments.append(
+                (
+                    np.repeat(bases_at, times),
+                    np.tile(ticks, (len(places), 1)),
+                    np.repeat(places, times),
+                )
+            )
+    at, ticks, places = (np.concatenate(column) for column in zip(*moments, strict=True))
+    found = bases.reshape(2 * n, -1)[at]
+    found[:, : ticks.shape[1]] += ticks
+    in_order: Array = found[np.argsort(places, kind="stable")]
+    return in_order
 
 
 @lru_cache(maxsize=1000)

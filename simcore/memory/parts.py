@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import dataclass
+from simcore.base.record import Same, dataclass
 from simcore.memory.moments import Moments, joined_moments, moments_of
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Frozen, Workload
+from simcore.workload.graph import Block, Frozen, Workload
 
 Array = NDArray[np.float64]
 
@@ -40,15 +39,24 @@ def saved_activations(workload: Workload, p: Precision, recompute: bool) -> Save
     """What a part of a model saves, for one precision and recompute policy."""
     kept = inputs = 0.0
     sizes: dict[float, float] = {}
-    for index, times in Counter(workload.order).items():
-        block = workload.blocks[index]
+    for block, times in workload.repeats:
         again = recompute and block.recomputable
-        saved = saved_bytes(block.kept_input if again else block.saved, p) * times
-        kept, inputs = kept + saved, inputs + saved * again
-        for part in [block.kept_input] if again else [op.saved for op in block.ops]:
-            for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + times
+        saved, each = _saved_of(Same(block), p, again)
+        kept, inputs = kept + saved * times, inputs + saved * times * again
+        for n in each:
+            sizes[n] = sizes.get(n, 0.0) + times
     return SavedActivations(kept, inputs, sizes)
+
+
+@lru_cache(maxsize=2000)
+def _saved_of(block: Same[Block], p: Precision, again: bool) -> tuple[float, tuple[float, ...]]:
+    """Bytes per sample that a block saves, and each of their storages.
+
+    ``again``: it is recomputed, so that only its input is saved.
+    """
+    parts = [block.it.kept_input] if again else [op.saved for op in block.it.ops]
+    saved = saved_bytes(block.it.kept_input if again else block.it.saved, p)
+    return saved, tuple(n for part in parts for n in storages(part, p))
 
 
 def frozen_width(net: Frozen, p: Precision) -> float:
@@ -61,8 +69,8 @@ def frozen_width(net: Frozen, p: Precision) -> float:
 def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
     """Bytes of the adapters' frozen base in the blocks: (all of it, routed experts')."""
     resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
-    whole = min(sum(b.base_bytes(p.base_bytes) for b in workload.instances()), resident)
-    routed = sum(b.routed_base_bytes(p.base_bytes) for b in workload.instances())
+    whole = min(sum(n * b.base_bytes(p.base_bytes) for b, n in workload.repeats), resident)
+    routed = sum(n * b.routed_base_bytes(p.base_bytes) for b, n in workload.repeats)
     return whole, min(routed, whole)
 
 

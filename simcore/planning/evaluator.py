@@ -202,7 +202,8 @@ class Evaluator:
             if request is None:
                 try:
                     request = make_request(
-                        source, self.space.clusters[i], profile=self._profile, micro_batch=first,
+                        source, self.space.clusters[i], every_violation=False,
+                        profile=self._profile, micro_batch=first,
                         grad_accum=schedule_of(layout).least_micro_batches(layout),
                         **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
                     )  # fmt: skip

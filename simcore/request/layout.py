@@ -47,7 +47,9 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
 
     def one_of(kind: str, names: Sequence[str], also: Mapping[str, str] | None = None) -> Any:
         """The named value of an option, by default its first; ``also``: other spellings."""
-        name = str(options.get(kind) or names[0]).strip().lower()
+        if not (stated := options.get(kind)):
+            return names[0]
+        name = str(stated).strip().lower()
         name = (also or {}).get(name, name)
         if name in names:
             return name

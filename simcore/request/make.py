@@ -66,9 +66,14 @@ class ReadRequest:
 def read_request(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
+    *,
+    every_violation: bool = True,
     **options: Any,
 ) -> ReadRequest:
-    """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
+    """The request with names and defaults resolved. Raises InvalidConfig with every violation.
+
+    ``every_violation``: where it is not set, the error may have only the first ones.
+    """
     read, problems = read_options(options)
     options = read
     tries = Attempts(problems)
@@ -83,6 +88,8 @@ def read_request(
     lengths: Lengths = tries.get("lengths", Lengths())
     overrides = {**overrides, **lengths.mean}
     largest = {**_largest(inputs.record, tries.get("overrides", {})), **lengths.longest}
+    if not every_violation:
+        tries.stop()  # before what takes long
     _workloads(tries, inputs, mode, overrides, largest)
     strategy = _strategy(tries, inputs, mode)
     strategy, accum = _placed(tries, inputs, strategy, overrides, accum, batch)
@@ -127,7 +134,7 @@ def read_request(
     return ReadRequest(request, batch == "max", tries.get("shares", ""), _cut_later(tries))
 
 
-def _settings(record: ModelSource) -> dict[str, Any]:
+def _settings(record: ModelSource) -> Mapping[str, Any]:
     """The settings of a model's architecture; empty for a traced model."""
     return record.settings({}) if isinstance(record, ModelRecord) else {}
 

@@ -151,9 +151,9 @@ def place(
         problems += err.violations
     if problems:
         raise InvalidConfig(problems)
-    part, config = workload, {}
+    part, config = workload, dict[str, Scalar]()
     if isinstance(record, ModelRecord):
-        config = record.settings(overrides)
+        config = {**record.settings({}), **overrides}
         part = record.build(**{**overrides, **own}) if own else workload
     if part is not workload:
         part = recomputed(

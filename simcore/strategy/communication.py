@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)

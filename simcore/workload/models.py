@@ -179,9 +179,10 @@ class ModelRecord(Sourced):
         """The workload with some config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
         return _build(self, tuple(sorted(overrides.items())))
 
-    def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    def settings(self, overrides: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """All settings of the architecture: its defaults, then the record's, then ``overrides``."""
-        return {**_own_settings(self), **overrides}
+        own = _own_settings(self)
+        return {**own, **overrides} if overrides else own
 
 
 def of_alias(stated: Mapping[str, _Stated], name: str) -> _Stated | None:

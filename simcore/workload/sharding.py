@@ -404,6 +404,7 @@ def _with_own_tables(blocks: list[Block]) -> list[Block]:
     return [with_tables if b is holder else b for b in blocks]
 
 
+@lru_cache(maxsize=1000)
 def tied_numel(workload: Workload) -> int:
     """Elements of a table of which the first and last pipeline stage each hold a copy.
 

@@ -286,8 +286,8 @@ def outer_layers_stay(strategy: Strategy) -> bool:
 def blocks_ahead(workload: Workload, strategy: Strategy) -> int:
     """Number of blocks ahead for which ZeRO-3 gathers parameters (``Fsdp.ahead_numel``)."""
     wanted = strategy.program.fsdp.ahead_numel
-    layers = [b.numel for b in workload.instances() if b.recomputable]
+    layers = sum(times for b, times in workload.repeats if b.recomputable)
     if not (wanted and layers):
         return strategy.prefetch_blocks
-    each = max(sum(layers) / len(layers), 1.0)
-    return max(strategy.prefetch_blocks, min(math.ceil(wanted / each), len(layers)))
+    each = max(workload.layers_numel / layers, 1.0)
+    return max(strategy.prefetch_blocks, min(math.ceil(wanted / each), layers))

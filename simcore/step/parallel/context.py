@@ -359,7 +359,7 @@ def turned(
 def attending_frac(config: Mapping[str, Scalar]) -> float:
     """Share of a model's layers that have attention."""
     letters = _letters(config)
-    return sum(x in ATTENDING for x in letters) / len(letters)
+    return sum(map(letters.count, ATTENDING)) / len(letters)
 
 
 def _attends(ops: tuple[Op, ...]) -> bool:

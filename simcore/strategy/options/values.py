@@ -67,8 +67,8 @@ def spelt(name: str, known: Container[str]) -> str:
 
 def refuse_empty(option: Option, value: object) -> None:
     """Raise InvalidConfig where the value of an option is an empty text, or a list with one."""
-    texts = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(text, str) and not text.strip() for text in texts):
+    texts = value if isinstance(value, list | tuple) else (value,)
+    if [text for text in texts if isinstance(text, str) and not text.strip()]:
         raise InvalidConfig([f"{option.typed} is empty: give it a value, or leave it out"])
 
 

@@ -320,7 +320,7 @@ def _host_of_log(row: Row) -> str:
 
 def _settings(model: str, arch: str) -> dict[str, Any] | None:
     record: ModelRecord = MODELS[model]
-    return record.settings({}) if record.arch == arch else None
+    return {**record.settings({})} if record.arch == arch else None
 
 
 def applied(name: str, row: Row, arguments: dict[str, Any]) -> Scalar | None:

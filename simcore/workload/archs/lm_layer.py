@@ -87,6 +87,7 @@ def pattern_of(key: str, pattern: str, letters: str, layers: int) -> str:
     return (pattern * layers)[:layers]
 
 
+@lru_cache(maxsize=256)
 def last_products(mixers: str, fed: str, layers: int) -> float:
     """Number of parts of a layer that end in their own product, on average over the patterns.
 
