@@ -108,8 +108,7 @@ def memory_over(
     if stages is None:
         stages = [placed.stages[first] for first, _ in placed.distinct_stages]
     beside, each = beside_tensors(request, n_gpus, n_nodes), len(micro_batch)
-    at_once = max(1, _TOGETHER // each)
-    found: list[Memory] = []
+    at_once, found = max(1, _TOGETHER // each), list[Memory]()
     for start in range(0, len(stages), at_once):
         some = stages[start : start + at_once]
         tiled = (np.tile(column, len(some)) for column in over)
@@ -142,8 +141,7 @@ def fullest_over(
         ranks = _ranks_of(some, n)
         tiled = (np.tile(column, len(some)) for column in over)
         peak = peak_of(_rank_job(request, ranks, *tiled, beside=beside.repeated(len(some)))).peak
-        for k in range(0, len(some), a_slice):
-            few = np.arange(k, min(k + a_slice, len(some)))
+        for few in np.split(np.arange(len(some)), range(a_slice, len(some), a_slice)):
             at = few[:, None] * n + of  # [few, C]
             own, of_ranks = Peak(*(column[at] for column in peak)), ranks.take(at.ravel())
             held = _in_flight(request, of_ranks, np.tile(grad_accum, len(few))).reshape(at.shape)
