@@ -98,6 +98,27 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "one configuration is the first and the last",
     ("memory/job.py", "NumberReplacer", "terms={k: float(v[0])", 3):
         "one configuration is the first and the last",
+    **dict.fromkeys(
+        (("memory/job.py", "NumberReplacer", line, 1) for line in (
+            "moment=MOMENTS[int(memory.moment[0])]",
+            "return max(device_bytes - float(mean.device[0]), 0.0)",
+        )),
+        "one configuration is the first and the last",
+    ),
+    ("memory/events.py", "NumberReplacer", "step and self.state.early[0]", 1):
+        "one configuration is the first and the last",
+    ("memory/over_time.py", "ReplaceComparisonOperator_LtE_Lt", "if memory.needed[0] <= limit", 0):
+        "what fits without a limit is the same with it: the short cut saves time alone",
+    ("step/kernels.py", "ReplaceTrueWithFalse", "], align=True)", 0):
+        "where columns of a table lie in memory changes no figure",
+    ("strategy/balanced_cut.py", "NumberReplacer", "after, start = [infinite]", 2):
+        "where nothing ends no start is read",
+    ("timing/compute.py", "NumberReplacer", "task_s = computing.weights @ phases[0]", 1):
+        "one class is the first and the last",
+    ("timing/compute.py", "NumberReplacer", "tile=(down, across) if (of_kind", 1):
+        "a tile of one pads nothing",
+    ("timing/evaluate.py", "ReplaceComparisonOperator_Lt_LtE", "if n_chunks < 2:", 0):
+        "slices of the axis give what the whole axis does",
     ("memory/moments.py", "NumberReplacer", "if len(bases) == 1:", 1):
         "a short cut for one instance, of which the general way gives the same",
     ("memory/over_time.py", "AddNot", "if memory.needed[0] <= limit and", 0):
