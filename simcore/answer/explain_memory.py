@@ -324,7 +324,7 @@ def _device(f: Facts) -> Derivation:
     figures = f"{why}: +-{width:.1%} of allocated" if width else why
     return Derivation(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; at "
-        "the fullest of four moments: frozen forward, forward, backward, optimizer step",
+        "the fullest of five moments: set-up, frozen forward, forward, backward, optimizer step",
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),

@@ -2,7 +2,7 @@
 
 # C configs, J ops. The moments compared: forward of the frozen networks, forward and backward of
 # each op (everything saved until then, its working set, the gradients made until then:
-# memory.moments), and the optimizer step (all gradients, temporaries, no activations).
+# memory.moments), the optimizer step (all gradients, temporaries, no activations), and set-up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Memory:
 
 
 #: Name of each value of ``Memory.moment``.
-MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
+MOMENTS = ("frozen forward", "backward", "optimizer step", "set-up", "forward")
 
 #: Terms that are allocated and freed within a step, and so leave holes between blocks.
 LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
@@ -290,11 +290,12 @@ def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -
 
 
 def _moments(
-    sizes: PartSizes, state: RankState, step: InStep, micro_batch: Array
-) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
-    """Bytes by term that exist at the first three of ``MOMENTS`` beside ``RankState.terms``.
+    sizes: PartSizes, state: RankState, step: InStep, micro_batch: Array, strategy: Strategy
+) -> tuple[dict[str, Array], ...]:
+    """Bytes by term that exist at the first four of ``MOMENTS`` beside ``RankState.terms``.
 
-    With one micro-batch in flight.
+    With one micro-batch in flight. In set-up a model that is whole before it is sharded exists
+    instead of these terms.
     """
     copies = state.copies
     # The update's buckets are freed before its copies are made: one or the other is the peak.
@@ -309,23 +310,31 @@ def _moments(
         "gradient_copies": copies * ~reducing,
         "gradient_buckets": state.buckets * reducing,
     }
-    return frozen, dict(step.terms), update
+    set_up = {}
+    if strategy.zero_stage >= 3 and strategy.program.zero3.whole_at_first:
+        whole = {
+            "parameters": sizes.trainable_numel * strategy.precision.param_bytes,
+            "frozen_models": sizes.resident_frozen,
+        }
+        set_up = {name: whole.get(name, 0.0) - term for name, term in state.terms.items()}
+    return frozen, dict(step.terms), update, set_up
 
 
 class Peak(NamedTuple):
     """What a rank's peak follows from, whatever the number of micro-batches in flight; arrays [C].
 
-    ``stays``: bytes that the device holds all the time. ``frozen``, ``backward``, ``update``: what
-    is added at the first three of ``MOMENTS``, with one micro-batch in flight; each further one
-    adds ``waiting``. ``rounding``: bytes that the allocator rounds a micro-batch's tensors up by.
-    ``stuck``: holes in segments with live blocks, to which each further micro-batch adds
-    ``waiting_stuck``.
+    ``stays``: bytes that the device holds in every step. ``frozen``, ``backward``, ``update``,
+    ``set_up``: what is added at the first four of ``MOMENTS``, with one micro-batch in flight; each
+    further one adds ``waiting``. ``rounding``: bytes that the allocator rounds a micro-batch's
+    tensors up by. ``stuck``: holes in segments with live blocks, to which each further micro-batch
+    adds ``waiting_stuck``.
     """
 
     stays: Array
     frozen: Array
     backward: Array
     update: Array
+    set_up: Array
     waiting: Array
     rounding: Array
     stuck: Array
@@ -334,14 +343,16 @@ class Peak(NamedTuple):
     def moment(self, in_flight: Array | float) -> NDArray[np.intp]:
         """The first index of ``MOMENTS`` with most memory [C]."""
         backward = self.backward + self.waiting * (in_flight - 1.0)
-        found: NDArray[np.intp] = np.array([self.frozen, backward, self.update]).argmax(axis=0)
+        at = np.array([self.frozen, backward, self.update, self.set_up])
+        found: NDArray[np.intp] = at.argmax(axis=0)
         return found
 
     def device(self, in_flight: Array | float) -> Array:
         """``Memory.device`` [C]."""
         backward = self.backward + self.waiting * (in_flight - 1.0)
-        most = np.maximum(np.maximum(self.frozen, self.update), backward)
-        rounds = (backward > self.frozen) & (backward >= self.update)
+        others = np.maximum(np.maximum(self.frozen, self.update), self.set_up)
+        most = np.maximum(others, backward)
+        rounds = (backward > self.frozen) & (backward >= others)
         found: Array = self.stays + most + self.rounding * rounds * in_flight
         return found
 
@@ -358,7 +369,7 @@ class Found(NamedTuple):
     sizes: PartSizes
     state: RankState
     step: InStep
-    moments: tuple[dict[str, Array], dict[str, Array], dict[str, Array]]
+    moments: tuple[dict[str, Array], ...]
     beside: dict[str, Array]
     peak: Peak
 
@@ -410,14 +421,15 @@ def peak_of(job: RankJob) -> Found:
     sizes = parts.sizes_at(part)
     state = rank_state(sizes, strategy, job.grad_accum * one, job.n_ranks, job.expert_ranks)
     step = _in_step(parts, strategy, part, micro_batch, state)
-    moments = _moments(sizes, state, step, micro_batch)
+    moments = _moments(sizes, state, step, micro_batch, strategy)
     waiting = sizes.kept * micro_batch
-    frozen, backward, update = (sum(m.values(), zero) for m in moments)
+    frozen, backward, update, set_up = (sum(m.values(), zero) for m in moments)
     peak = Peak(
         stays=sum(state.terms.values(), zero) + sum(beside.values()),
         frozen=frozen,
         backward=backward,
         update=update,
+        set_up=set_up,
         waiting=waiting,
         rounding=step.rounding,
         stuck=job.stuck_frac * step.stuck,
@@ -441,9 +453,8 @@ def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float
     moments[1]["activations"] = moments[1]["activations"] + waiting
     terms = {name: term * one for name, term in state.terms.items()}
     for name in dict.fromkeys(key for m in moments for key in m):
-        first, second, third = (m.get(name, 0.0) for m in moments)
-        then = np.where(moment == 0, first, np.where(moment == 1, second, third))
-        terms[name] = terms.get(name, zero) + then
+        there = np.array([m.get(name, zero) * one for m in moments])
+        terms[name] = terms.get(name, zero) + there[moment, np.arange(len(moment))]
     terms["workspace"] = beside["workspace"]
     allocated = sum(terms.values(), zero)
     terms[ROUNDING] = step.rounding * (moment == 1) * in_flight
@@ -462,7 +473,7 @@ def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float
     device = peak.device(in_flight)
     needed = device + peak.beyond(in_flight)
     in_forward = parts.moments.forward[step.op, part] > 0
-    moment = np.where((moment == 1) & in_forward, 3, moment)
+    moment = np.where((moment == 1) & in_forward, len(MOMENTS) - 1, moment)
     return Memory(
         terms,
         allocated,

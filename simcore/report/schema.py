@@ -133,7 +133,7 @@ def _memory() -> Schema:
             "host_capacity": _positive("Host memory of a node."),
             "nvme": _positive("NVMe space per GPU, with offload."),
             "moment": _text(
-                "Phase of the peak: frozen forward, forward, backward, optimizer step."
+                "Phase of the peak: frozen forward, forward, backward, optimizer step, set-up."
             ),
             "terms": _object("Terms above zero; they add up to device.", terms, required=[]),
         },

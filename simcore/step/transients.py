@@ -102,6 +102,8 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
     """Bytes per sample that an op's backward holds in addition to what forward saved."""
     if op.in_place:
         return Backward(0.0, 0.0)
+    if op.gradient_in_place:
+        return Backward(output_bytes(op, p), 0.0)
     if op.sink:  # only the gradient that is written; everything else read was saved
         made = max((_moved(k, p) / 2 for k in op.bwd), default=0.0)
         return Backward(made, made)

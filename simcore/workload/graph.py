@@ -151,6 +151,7 @@ class Op:
     - ``gemm_weight``: elements of the weight that autocast copies to 16 bit.
     - ``in_place``: the op writes its result, and backward its gradient, into the storage of its
       input.
+    - ``gradient_in_place``: backward alone does so: it writes into what forward saved.
     - ``sink``: the op writes next to nothing (a loss), so that backward holds the gradient of its
       input and none of its output.
     - ``result``: elements that forward writes for the next op, where that is not half of the
@@ -172,6 +173,7 @@ class Op:
     saved: Saved = NOTHING
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
+    gradient_in_place: bool = False
     sink: bool = False
     result: Saved = NOTHING
     saves_result: bool = False

@@ -277,12 +277,30 @@ def test_an_unknown_library_names_the_nearest() -> None:
 
 
 def test_zero3_of_deepspeed_leaves_gathered_parameters_in_place() -> None:
-    """Up to 1e9 of them (stage3_max_live_parameters), and a bucket of 5e8 gradients."""
+    """Up to 1e9 of them (stage3_max_live_parameters), and a bucket of 5e8 gradients, which is copied
+    into one tensor that has them in the order of the shards (reduce_scatter_coalesced)."""
     words: dict[str, Any] = {"precision": "bf16", "strategy": "zero3", "micro_batch": 4}
     plain = api.predict("llama2-7b", "1x8xH100", **words).memory
     found = api.predict("llama2-7b", "1x8xH100", software="deepspeed", **words).memory
-    assert found.terms["gradient_buckets"] == 5e8 * 2
+    assert found.terms["gradient_buckets"] == 2 * 5e8 * 2
     assert found.terms["gathered_parameters"] >= 1e9 * 2 > plain.terms["gathered_parameters"]
+
+
+def test_a_model_that_is_whole_before_it_is_sharded_may_be_the_peak() -> None:
+    """2 bytes a parameter of every parameter, and nothing of a step; else the step is the peak."""
+    short, long = (
+        api.predict(
+            "llama3-8b", "1x8xH200", software="transformers-deepspeed@liger", strategy="zero3",
+            precision="bf16", recompute="full", micro_batch=1, offload="optimizer",
+            settings={"seq_len": tokens},
+        ).memory
+        for tokens in (1024, 65_536)
+    )  # fmt: skip
+    numel = MODELS["llama3-8b"].build().trainable_numel
+    assert short.moment == "set-up" and long.moment == "backward"
+    terms = {name: term for name, term in short.terms.items() if term}
+    assert terms.pop("parameters") == pytest.approx(2 * numel)
+    assert {*terms} == {"workspace", "nccl_buffers", "cuda_context"}
 
 
 def test_weights_in_8_bits_are_those_of_the_layers() -> None:

@@ -49,6 +49,19 @@ def backward(*kernels: Kernel, fwd: tuple[Kernel, ...] = (), **more: Any) -> Op:
     return Op(name="op", fwd=fwd, bwd=kernels, **more)
 
 
+def test_a_gradient_over_what_forward_saved_needs_no_memory_of_its_own() -> None:
+    """Liger's gated activation of 5 elements: its backward holds the gradient of its result; gate
+    and up, which are saved, become their own gradients (liger_kernel/ops/swiglu.py)."""
+    fwd, bwd = elementwise(low=15.0), elementwise(low=25.0)
+    gated = {"fwd": (fwd,), "bwd": (bwd,), "saved": Saved(low=10.0), "result": Saved(low=5.0)}
+    plain, over = (
+        backward_bytes(Op(name="product", gradient_in_place=on, **gated), BF16)
+        for on in (False, True)
+    )
+    assert plain.held == 2 * 15.0
+    assert over == Backward(2 * 5.0, 0.0)
+
+
 def test_each_class_of_saved_tensors_has_its_width() -> None:
     saved = Saved(
         low=1.0, high=10.0, raw_bytes=7.0, matmul=100.0, again=1000.0, autocast=3.0, narrowed=5.0

@@ -323,7 +323,8 @@ class Zero:
         p, library = strategy.precision, strategy.program
         bucket = np.minimum(float(strategy.buckets.zero_numel), workload.trainable_numel)
         if self.stage >= 3:
-            return bucket * p.grad_bytes * bool(library.zero3.live_numel)
+            copies = bool(library.zero3.live_numel) + library.zero3.joins_bucket
+            return bucket * p.grad_bytes * copies
         if p.main_grads or library.fsdp.outer_layers_one_unit:
             # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
             # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).

@@ -131,6 +131,9 @@ class Zero3:
     ``persistent_numel``: tensors with at most this many elements are never sharded.
     ``reuse_numel``: a parameter stays gathered if at most this many elements are used before its
     next use.
+    ``joins_bucket``: a bucket's gradients are copied into one tensor in the order of the ranks'
+    shards before they are reduced.
+    ``whole_at_first``: the whole model is on the device before it is sharded.
     ``hooks``: host time of its hooks; None: no hooks.
     ``tensor_lists``: host time of its collectives where they take lists of tensors, one parameter
     per collective and without prefetch; None: they take flat tensors.
@@ -139,6 +142,8 @@ class Zero3:
     live_numel: int = 0
     persistent_numel: int = 0
     reuse_numel: int = 0
+    joins_bucket: bool = False
+    whole_at_first: bool = False
     hooks: ModuleHooks | None = None
     tensor_lists: TensorLists | None = None
 

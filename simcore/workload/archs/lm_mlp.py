@@ -24,6 +24,7 @@ class MlpShape:
     - ``fused_pointwise``: activation and product of a gated layer are one kernel.
     - ``fp8_input``: that kernel saves its input in 8 bits.
     - ``clamps_apart``: the kernel does not include its clamps.
+    - ``in_place``: its backward writes the gradients of gate and up over them.
     - ``casts``: the kernel writes its result and gradient in the format of the products that read
       them (Transformer Engine, pytorch/ops/basic/activation.py under its operation fuser).
     """
@@ -37,6 +38,7 @@ class MlpShape:
     fused_pointwise: bool = False
     fp8_input: bool = False
     clamps_apart: bool = False
+    in_place: bool = False
     casts: bool = False
 
 
@@ -172,6 +174,7 @@ def gate_product(
     fp8_input: bool = False,
     clamps_apart: bool = False,
     halves: bool = False,
+    in_place: bool = False,
 ) -> tuple[Op, ...]:
     """``act(gate) * up`` over ``elems`` elements; saves gate, up and the activated gate.
 
@@ -179,6 +182,7 @@ def gate_product(
     activation, so that only gate and up are saved (Megatron-LM, fused_bias_swiglu), in 8 bits with
     ``fp8_input`` (its activation_func_fp8_input_store). ``halves``: gate and up are halves of one
     product's rows, which are strided for tensor operations, and their gradients are joined.
+    ``in_place``: the one kernel's backward writes both gradients over gate and up.
     """
     if fused and clamps_apart and kind == "swiglu_clamped":
         return (_clamped_halves(elems), *gate_product(kind, elems, True, fp8_input=fp8_input))
@@ -187,7 +191,12 @@ def gate_product(
         bwd = Kernel(kind="elementwise", low=5 * elems)
         kept = Saved(raw_bytes=2 * elems) if fp8_input else Saved(low=2 * elems)
         result = Saved(low=elems)
-        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept, result=result),)
+        return (
+            Op(
+                name="product", fwd=(fwd,), bwd=(bwd,), saved=kept, result=result,
+                gradient_in_place=in_place,
+            ),
+        )  # fmt: skip
     if kind == "swiglu_clamped":
         # Both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations.
         each = elems * halves
@@ -254,7 +263,7 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
             )
         between = gate_product(
             s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input, clamps_apart=s.clamps_apart,
-            halves=s.fused,
+            halves=s.fused, in_place=s.in_place,
         )  # fmt: skip
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)

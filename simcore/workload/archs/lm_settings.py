@@ -359,7 +359,8 @@ class Implementation:
     - ``fp8_activation_input``: gated activations save their input in 8 bits; ``activation_casts``:
       they write their result and gradient in the format of the products that read them (Transformer
       Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
-      not include their clamps.
+      not include their clamps; ``gradients_in_place``: of dense layers, they write the gradients of
+      gate and up over these (Liger-Kernel, ops/swiglu.py and geglu.py).
     - ``expert_apart``: gate and up of experts are two products. ``fused_experts``: the activation
       is in the products' kernels, one for all experts; ``joint_experts``: one kernel computes a
       product of all experts (torch's grouped_mm), the activation another one;
@@ -396,6 +397,7 @@ class Implementation:
     fp8_activation_input: bool = False
     activation_casts: bool = False
     clamps_apart: bool = False
+    gradients_in_place: bool = False
     expert_apart: bool = False
     fused_experts: bool = False
     joint_experts: bool = False

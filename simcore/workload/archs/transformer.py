@@ -238,7 +238,7 @@ def _shapes(
             bias=sizes.biased(feed_forward.mlp_bias),
             fused=feed_forward.fused_gate_up, fused_pointwise=run.fused_pointwise,
             fp8_input=run.fp8_activation_input, clamps_apart=run.clamps_apart,
-            casts=run.activation_casts,
+            in_place=run.gradients_in_place, casts=run.activation_casts,
         ),
         experts=model.experts, share=share, norms=norms, run=run,
         window=own.window, drop=drop,
