@@ -277,8 +277,8 @@ def test_an_unknown_library_names_the_nearest() -> None:
 
 
 def test_zero3_of_deepspeed_leaves_gathered_parameters_in_place() -> None:
-    """Up to 1e9 of them (stage3_max_live_parameters), and a bucket of 5e8 gradients, which is copied
-    into one tensor that has them in the order of the shards (reduce_scatter_coalesced)."""
+    """Up to 1e9 of them (stage3_max_live_parameters), and a bucket of 5e8 gradients, which is
+    copied into one tensor that has them in the order of the shards (reduce_scatter_coalesced)."""
     words: dict[str, Any] = {"precision": "bf16", "strategy": "zero3", "micro_batch": 4}
     plain = api.predict("llama2-7b", "1x8xH100", **words).memory
     found = api.predict("llama2-7b", "1x8xH100", software="deepspeed", **words).memory

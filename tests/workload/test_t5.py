@@ -8,10 +8,12 @@ from reference.encoders import T5Encoder
 from reference.meter import KernelMeter, LiveMeter
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.base.errors import InvalidConfig
 from simcore.base.units import TERA
 from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.t5 import t5
 from simcore.workload.graph import Op, Workload
+from simcore.workload.models import MODELS
 
 t5_encoder = BodyList("t5_encoder")
 
@@ -96,3 +98,20 @@ def test_xla_runs_the_same_products_with_fewer_kernels() -> None:
     # of them and their product
     kept = rows * width * (2 + 1 + 3 + 1 + 1) + 3 * rows * inner + scores
     assert layer.saved.low + layer.saved.high + layer.saved.matmul == kept
+
+
+def test_adapters_are_on_q_and_v_of_every_attention() -> None:
+    """PEFT's README, its first example: "trainable params: 2359296 || all params: 1231940608" of
+    bigscience/mt0-large (mT5 large) with rank 8, which its T5 targets q and v of 24 + 2 x 24
+    attentions make up: 144 x 8 x (1024 + 1024)."""
+    plain, adapted = (MODELS["mt5-large"].build(**more) for more in ({}, {"lora_rank": 8}))
+    assert adapted.trainable_numel == 2_359_296
+    assert adapted.trainable_numel + adapted.frozen_base_numel == 1_231_940_608
+    assert adapted.frozen_base_numel == plain.trainable_numel
+    biased = [op for b in adapted.blocks for op in b.ops if "bias_grads" in op.name]
+    assert not biased  # the table of position biases is frozen
+
+
+def test_switch_layers_take_no_adapters() -> None:
+    with pytest.raises(InvalidConfig, match="switch layers take no adapters"):
+        MODELS["switch-base-8"].build(lora_rank=8)

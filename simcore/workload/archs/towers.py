@@ -103,7 +103,8 @@ def scores(body: Body, t: Tower, prefix: str = "") -> None:
                 scaled=not t.position_bias,
             )
         )  # fmt: skip
-        if t.position_bias and not cross:  # all layers share one learned bias: gradients are summed
+        if t.position_bias and not cross and body.trains:
+            # all layers share one learned bias: gradients are summed
             body.add(ops.accumulate(*bias_grads, high=True))
         return
     body.add(
