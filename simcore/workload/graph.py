@@ -149,17 +149,15 @@ class Op:
     """One framework operator: its forward and backward kernels, and what it saves for backward.
 
     - ``gemm_weight``: elements of the weight that autocast copies to 16 bit.
-    - ``in_place``: the op writes its result, and backward its gradient, into the storage of its
-      input.
-    - ``gradient_in_place``: backward alone does so: it writes into what forward saved.
+    - ``in_place``: the op writes its result, and backward its gradient, over its input;
+      ``gradient_in_place``: backward alone does so, over what forward saved.
     - ``sink``: the op writes next to nothing (a loss), so that backward holds the gradient of its
       input and none of its output.
     - ``result``: elements that forward writes for the next op, where that is not half of the
       elements that it moves.
     - ``saves_result``: where input and result are equally large, the op saves its result.
-    - ``grad_early``: elements of the weight whose gradient forward already computes, piece by
-      piece.
-    - ``early_flop``: FLOP of gradients that forward's kernels compute.
+    - ``grad_early``: elements of the weight whose gradient forward computes, piece by piece;
+      ``early_flop``: FLOP of gradients that forward's kernels compute.
     - ``beside``: elements that exist while the op's kernels run, such as other ranks' keys and
       values, and in backward their gradients too.
     - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
