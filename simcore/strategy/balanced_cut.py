@@ -11,6 +11,9 @@ from itertools import accumulate, pairwise
 
 from simcore.base.record import dataclass
 
+#: Sums of the same squares in another order differ by less than this share.
+_EQUAL = 1e-12
+
 
 def balanced_cut(
     cost: Callable[[int, int], float],
@@ -24,7 +27,8 @@ def balanced_cut(
     must not fall as a stage grows. ``fits(s, a, b)``: whether stage s may hold these layers; it
     must not become true as a stage grows. ``least`` [p]: smallest number of layers of each stage.
     Among equally slow divisions the one with the least sum of squared times is chosen, so that no
-    stage is longer than needed.
+    stage is longer than needed; among permutations of one the one whose first stages are shortest:
+    they hold most micro-batches, and their update is what a step ends with.
 
     The least limit of the slowest stage is found first, with stages that each take all that they
     may. Few ends remain possible for each stage within that limit; dynamic programming compares
@@ -188,7 +192,10 @@ def _search(
                 if alone > (after[b] if limit is None else limit):
                     break
                 total = max(best[a], alone) if limit is None else best[a] + alone * alone
-                if total >= after[b]:
+                if limit is None and total >= after[b]:
+                    continue
+                # Of equal sums the one with the longest last stage, which comes last, is kept.
+                if total > after[b] * (1.0 + _EQUAL):
                     continue
                 if fits is not None and not fits(s, a, b):
                     break

@@ -106,3 +106,10 @@ def test_a_thousand_layers_in_64_stages_are_weighed_where_an_end_can_lie() -> No
     assert found is not None
     assert max(found[:-1]) == 16
     assert priced < 64 * 1000
+
+
+def test_of_equal_cuts_the_first_stages_are_shortest() -> None:
+    """They hold most micro-batches, and the step ends with their update."""
+    alike = least_layers(4, 1)
+    assert balanced_cut(lambda a, b: 0.1 * (b - a), 10, alike) == (2, 2, 3, 3)
+    assert balanced_cut(lambda a, b: 0.1 * (b - a) + 0.1 * (b == 10), 10, alike) == (2, 3, 3, 2)

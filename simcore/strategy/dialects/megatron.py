@@ -25,7 +25,7 @@ _OWN = re.compile(
     r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size|use-distributed-optimizer|"
     r"recompute-granularity|use-mcore-models|use-megatron-fsdp)\b"
 )
-#: Flags that other scripts have too: the line is Megatron's if it has most of the line's flags.
+#: Flags that other scripts have too: a script's line is Megatron's if it has most of its flags.
 _SHARED = re.compile(r"--(?:micro-batch-size|seq-length|num-attention-heads|train-iters)\b")
 _OWN_YAML = re.compile(r"^\s*(?:-*)(?:micro[_-]batch[_-]size|tensor[_-]model[_-]parallel[_-]size|"
                        r"MODEL_ARGS|language_model|model_parallel)\s*:", re.MULTILINE)  # fmt: skip
@@ -68,7 +68,9 @@ class Megatron(TableDialect):
         return not of_a_program(source)
 
     def _knows_most(self, source: Source) -> bool:
-        """Whether most flags of a line or script are Megatron's."""
+        """Whether the text is flags alone, or most flags of the script that it runs are known."""
+        if find_line(read_script(source)) is None:
+            return True
         given = _script(Reading(self.name, source), source)
         known = {*self.record.without_effect()[0], *chain(*self.record.table()), *_SHAPE}
         return 2 * len(given.keys() & known) > len(given)

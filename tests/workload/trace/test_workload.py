@@ -344,6 +344,7 @@ _BY_MODULE = (
     "mmdit", "wan", "clip_text_encoder", "mmdit_video", "cogvideox", "latent_unet", "modernbert",
     "deberta", "bart", "wav2vec2", "albert", "siglip", "zamba2",
     "ltx", "vit_rotary", "yolo_c3k2", "jasper", "dlrm", "embedding_tables", "unet_volume", "vnet",
+    "vision_encoder",
 )  # fmt: skip
 
 
