@@ -108,6 +108,8 @@ def _lacking(name: str, key: str) -> str:
 def _unsized(record: ModelSource, height: int, width: int) -> str:
     from simcore.workload.trace.zoos import zoo_of  # needed only for this error
 
+    if isinstance(record, ModelRecord) and any("image" in f.config for f in record.frozen):
+        return f"its images are those of a frozen encoder: --set image={height}"
     if zoo_of(record.name) is None:
         return "it has no resolution to change"
     return f"its images have the size of its input: --input 'float32[B,3,{height},{width}]'"

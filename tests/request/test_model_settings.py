@@ -69,6 +69,7 @@ def test_an_image_need_not_be_square_where_no_encoder_sees_it() -> None:
     ("model", "words", "said"),
     [
         ("gpt2", {"resolution": "512"}, "no resolution to change"),
+        ("qwen2.5-vl-7b", {"resolution": "448"}, "a frozen encoder: --set image=448"),
         ("gpt2", {"frames": 8}, "gpt2 has no frames to change"),
         ("latte-xl", {"resolution": "256x512"}, "must be square"),
         ("nnunet-3d", {"resolution": "96x64"}, "the sides of a volume"),
