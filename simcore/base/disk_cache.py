@@ -54,14 +54,14 @@ def checked_entry(kind: str, text: str) -> Path | None:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """A text that is another one when simcore's code is: its release, and in a checkout size and
-    time of change of each module.
+    """A text that is another one when simcore's code is: its release and when it was installed, or,
+    of a checkout, size and time of change of each module.
     """
     import simcore
 
     package = os.path.dirname(simcore.__file__)  # noqa: PTH120
     if os.path.isdir(os.path.join(package, "_data")):  # noqa: PTH112, PTH118 (installed)
-        return simcore.__version__
+        return f"{simcore.__version__} {os.stat(simcore.__file__).st_mtime_ns}"  # noqa: PTH116
     found = [f"{at.st_mtime_ns} {at.st_size}" for at in _modules(package)]
     return blake2b("\n".join(found).encode()).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import simcore
+from simcore.base import disk_cache
 from simcore.base.database import parse_shipped, shipped_root
 from simcore.base.disk_cache import cached_parse
 
@@ -125,3 +128,21 @@ def test_shipped_files_read_from_the_cache_as_parsed(
     again = [repr(parse_shipped(t)) for t in texts]
     monkeypatch.setenv("SIMCORE_CACHE", "off")
     assert first == again == [repr(parse_shipped(t)) for t in texts]
+
+
+def test_a_package_installed_anew_makes_its_entries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two installations of one release may differ; an entry of the other one is not read."""
+    package = tmp_path / "simcore"
+    (package / "_data").mkdir(parents=True)
+    init = package / "__init__.py"
+    init.write_text("")
+    monkeypatch.setattr(simcore, "__file__", str(init))
+    found = []
+    for installed_s in (10, 20, 10):
+        os.utime(init, (installed_s, installed_s))
+        disk_cache.code_version.cache_clear()
+        found.append(disk_cache.code_version())
+    disk_cache.code_version.cache_clear()
+    assert found[0] == found[2] != found[1]
