@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from simcore.base.database import read_yaml, shipped_root
 from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
@@ -22,17 +25,17 @@ from simcore.hardware.spec import GPUS
 LONE_SD = 0.08
 
 
-#: Products in loops [TFLOP/s], the best shape of mamf-finder (100 iterations each, warm device):
-#: geometric mean of bf16 and fp8, 1,769 and 3,353.3 on B300, 1,745 and 3,432.5 on B200, 1,822 and
-#: 3,615.6 on GB200 (stas00/ml-engineering 744d01e1, compute/accelerator/README.md). In bursts B300
-#: is 6 % ahead of B200, in loops it is not: both are capped at 1,000 W in a DGX (NVIDIA's user
-#: guides of DGX B200 and B300, power capping).
-LOOPED_TFLOP_PER_S: Final = {"B300-SXM": 2436.0, "B200-SXM": 2447.0, "GB200": 2567.0}
-
 #: Devices whose fp32 products hold their clock, which no op table shows: H200's reach 50.7 TFLOP/s
 #: at 8,192 cubed for 1.1 s, 49.8 at 4,096 cubed for 0.1 s (simcore calibrate, 2026-11-26; 1,980 MHz
 #: at 630 W). H100's have the same die, power limit and clocks.
 HOLD_SIMT_CLOCK: Final = ("H100-SXM-80GB", "H200-SXM")
+
+
+@lru_cache(maxsize=1)
+def looped_tflop_per_s() -> Mapping[str, float]:
+    """Rates of products in loops [TFLOP/s] by device, the geometric mean of their formats."""
+    data = read_yaml(shipped_root() / "programs_db" / "benchmarks" / "looped_products.yaml")
+    return MappingProxyType({gpu: mean_log(rates.values()) for gpu, rates in data.items()})
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class ClockRatios:
         A training simulator's kernels ran in long loops as well (derived), on another machine. A
         device that both collections have in long loops gets the geometric mean of the two, with
         half of their distance as the spread: its clock depends on the machine's cooling and power.
-        Another device of ``LOOPED_TFLOP_PER_S`` gets the mean of the ratios at which its rates in
+        Another device of ``looped_tflop_per_s`` gets the mean of the ratios at which its rates in
         bursts and in loops compare with theirs.
         """
         derived = self.ratios.get("derived", {})
@@ -87,8 +90,8 @@ class ClockRatios:
         return out
 
     def _from_loops(self, figures: Mapping[str, Leaf]) -> dict[str, Leaf]:
-        """Figures of devices that were timed in ``LOOPED_TFLOP_PER_S`` alone."""
-        burst, looped = self.burst_flop_per_s, LOOPED_TFLOP_PER_S
+        """Figures of devices that were timed in ``looped_tflop_per_s`` alone."""
+        burst, looped = self.burst_flop_per_s, looped_tflop_per_s()
         timed = [g for g in figures if g in looped and g in burst]
         out: dict[str, Leaf] = {}
         for gpu in (burst.keys() & looped.keys() - figures.keys()) if timed else ():

@@ -28,7 +28,7 @@ BUFFERS_A_NORM = 3
 _HALF_BYTES = 2.0
 
 
-#: What a record states of an alias.
+#: What a record's mapping by alias holds.
 _Stated = TypeVar("_Stated")
 
 
@@ -186,7 +186,7 @@ class ModelRecord(Sourced):
 
 
 def of_alias(stated: Mapping[str, _Stated], name: str) -> _Stated | None:
-    """What a record states of the alias ``name``; None where it states nothing."""
+    """What a record's mapping by alias has for the alias ``name``; None where it has nothing."""
     by_alias = {fold_name(k.rpartition("/")[2]): v for k, v in stated.items()}
     return by_alias.get(fold_name(name.rpartition("/")[2]))
 

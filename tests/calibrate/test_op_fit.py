@@ -213,7 +213,7 @@ def test_long_loops_on_two_machines_are_averaged_and_their_distance_is_the_sprea
 
 def test_a_device_in_shared_loops_alone_is_as_far_from_each_of_the_others_as_there() -> None:
     """Bursts of 1,000 and 1,100; loops in which it is as fast as one that lost 1.25 times."""
-    looped = clocks.LOOPED_TFLOP_PER_S
+    looped = clocks.looped_tflop_per_s()
     timed = {"sustained": {"B200-SXM": 1.25}}
     burst = {"B200-SXM": 1000.0, "B300-SXM": 1100.0, "GB200": 1200.0}
     found = clocks.ClockRatios(timed, burst_flop_per_s=burst).section()  # type: ignore[arg-type]

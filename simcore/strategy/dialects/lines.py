@@ -347,7 +347,7 @@ def _model_hints(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _lift(table: Table, known: Collection[str]) -> None:
-    """Read keys of sections of an unknown file by their last names: training.batch_size.
+    """Rename keys of sections of an unknown file to their last names: training.batch_size.
 
     What a section is, and whether it is on, stands for the section: optimizer.name, ema.enabled.
     Sections of evaluation keep their keys.
@@ -379,8 +379,8 @@ def _tell_names(reading: Reading, table: Table, script: str, program: str) -> No
         if reading.key_of(option) in shown
     ]
     if read:
-        how = "of an unknown script, by what such names mean as a rule: give the options themselves"
-        reading.approximate(", ".join(read), f"of {script}: {how}")
+        how = "are read as in most scripts: give the option where it means something else here"
+        reading.approximate(", ".join(read), f"of {script}, an unknown script, {how}")
 
 
 def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:
