@@ -10,6 +10,7 @@ import numpy as np
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.request.resolved import Request
+from simcore.step.graph import Timeline
 from simcore.step.kernels import (
     BATCHED,
     DEPTHWISE_LAST,
@@ -23,7 +24,6 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.exchanges import data_points, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of, with_library
-from simcore.timing.timeline import Timeline
 from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, RECURRENT
 
 Array = NDArray[np.float64]

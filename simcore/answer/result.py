@@ -11,7 +11,7 @@ from simcore.base.names import Changed
 from simcore.base.question import Later
 from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 
 if TYPE_CHECKING:  # the schedules are needed only for a drawn pipeline
     from simcore.answer.pipeline_timeline import PipelineLine

@@ -12,7 +12,7 @@ from simcore.api.result import Call, Result
 from simcore.base.errors import UsageError
 from simcore.base.record import dataclass
 from simcore.memory import result as memory_result
-from simcore.timing import timeline as engine_timeline
+from simcore.step import graph as step_graph
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, MemoryTimeline
@@ -61,7 +61,7 @@ class Explanation(engine.Explanation):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Timeline(Result, engine_timeline.Timeline):
+class Timeline(Result, step_graph.Timeline):
     """Start and finish of every task of one step [s]."""
 
     plots: ClassVar[tuple[str, ...]] = ("timeline",)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import ValidationError
 
 from simcore.base.errors import DataError, nearest
-from simcore.base.part import KeyedError, Part, checked, fields_of
+from simcore.base.figures import KeyedError, Part, checked, fields_of
 
 P = TypeVar("P", bound=Part)
 

@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from simcore.base.disk_cache import cached_parse, checked_entry, read_entry, write_entry
 from simcore.base.errors import LISTED, DataError, UnknownName, UsageError
+from simcore.base.figures import Record, packed, unpacked
 from simcore.base.names import family, path_of
-from simcore.base.part import Record, packed, unpacked
 from simcore.base.question import once_a_question
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them

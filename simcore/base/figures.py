@@ -1,14 +1,260 @@
-"""Figures with a unit and a source, as the YAML databases write them, and values with intervals."""
+"""Records of the YAML databases and their parts, figures with a unit and a source among them.
+
+Records and parts are frozen values whose annotations state what a file may hold. pydantic checks
+them, and is imported only for a file that has not been checked before: neither declaring a part nor
+restoring one from the cache needs it. ``base.check_record`` says in a sentence what is wrong.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
-from simcore.base.part import KeyedError, Part, Reads, Record, entry, fields_of
-from simcore.base.record import dataclass
+from simcore.base.names import printable
+from simcore.base.record import dataclass, declared, replace, same_fields, same_hash
 from simcore.base.units import Dimension, parse_quantity
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
+
+
+P = TypeVar("P", bound="Part")
+#: The key of a cached part under which the name of its class stands.
+_CLASS = ""
+
+
+def entry(
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    description: str = "",
+    **limits: Any,
+) -> Any:
+    """A key of a part. ``limits``: what pydantic calls ``ge``, ``le``, ``min_length`` ..."""
+    about = {"limits": limits, "description": description}
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=about)
+    return dataclasses.field(default=default, metadata=about)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(entry,))
+class Part:
+    """A part of a record. ``cites``: whether ``source`` is a key of the record's ``sources``."""
+
+    cites: ClassVar[bool] = True
+    #: Whether ``check`` looks at more than the part itself, so that it runs each time.
+    looks_elsewhere: ClassVar[bool] = False
+    #: Classes of parts by module and name.
+    _classes: ClassVar[dict[str, type[Part]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        declared(cls, frozen=True, kw_only=True, eq=False)
+        Part._classes[_name(cls)] = cls
+
+    if not TYPE_CHECKING:  # the constructor that mypy sees takes the keys
+        __eq__, __hash__ = same_fields, same_hash
+
+    def check(self) -> None:
+        """Raises ValueError for what no single key says; KeyedError names the key."""
+
+    @classmethod
+    def as_written(cls, raw: Any) -> Any:
+        """The data to check, from that of the file."""
+        return raw
+
+    @classmethod
+    def model_validate(cls, data: Any) -> Self:
+        """The part that plain data states. Raises ValueError."""
+        return checked(data, cls)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """A copy with other values, which are not checked."""
+        return replace(self, **(update or {}))
+
+    def model_dump(
+        self, *, exclude_none: bool = False, exclude_defaults: bool = False
+    ) -> dict[str, Any]:
+        """The part as nested mappings."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Part):
+                return value.model_dump(
+                    exclude_none=exclude_none, exclude_defaults=exclude_defaults
+                )
+            if isinstance(value, tuple):
+                return tuple(plain(v) for v in value)
+            return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+        found = {}
+        for field in fields_of(type(self)):
+            value = getattr(self, field.name)
+            left_out = (exclude_none and value is None) or (
+                exclude_defaults and not is_needed(field) and value == default_of(field)
+            )
+            if not left_out:
+                found[field.name] = plain(value)
+        return found
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic checks this class."""
+        return _schema_of(cls, handler)
+
+
+class Record(Part):
+    """Base of everything read from a database file: a name, and no unknown keys."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+
+    # A record is loaded once. Caches keyed by records compare identities, not sixty figures.
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class KeyedError(ValueError):
+    """A violation found by a check of a whole record, with the path of keys where it is."""
+
+    def __init__(self, keys: tuple[int | str, ...], text: str) -> None:
+        self.keys = keys
+        super().__init__(text)
+
+
+class Reads:
+    """Of an annotation: a function that reads the value as it is written; it raises ValueError.
+
+    ``after``: it reads the value that the annotation's type has checked.
+    """
+
+    def __init__(self, read: Callable[[Any], Any], *, after: bool = False) -> None:
+        self.read, self.after = read, after
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """How pydantic applies the function."""
+        from pydantic_core import core_schema
+
+        if self.after:
+            return core_schema.no_info_after_validator_function(self.read, handler(source))
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+
+def fields_of(cls: type[Part]) -> tuple[dataclasses.Field[Any], ...]:
+    """The keys of a class of parts."""
+    return dataclasses.fields(cls)  # type: ignore[arg-type]
+
+
+def is_needed(field: dataclasses.Field[Any]) -> bool:
+    """Whether a file must have this key."""
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The value of a key that a file does not have."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _schema_of(cls: type[P], handler: GetCoreSchemaHandler) -> CoreSchema:
+    """How pydantic checks a part: its keys without conversions and no others, then ``check``."""
+    from pydantic import Field
+    from pydantic_core import core_schema
+
+    hints = get_type_hints(cls, include_extras=True)
+    keys = {}
+    for field in fields_of(cls):
+        limits = field.metadata.get("limits")
+        hint = Annotated[hints[field.name], Field(**limits)] if limits else hints[field.name]
+        schema = handler.generate_schema(hint)
+        keys[field.name] = core_schema.typed_dict_field(schema, required=is_needed(field))
+    strict = core_schema.CoreConfig(strict=True)
+    inner = core_schema.typed_dict_schema(keys, extra_behavior="forbid", config=strict)
+
+    def made(raw: Any, values_of: Any) -> P:
+        if isinstance(raw, cls):
+            return raw
+        part = cls(**values_of(cls.as_written(raw)))
+        part.check()
+        return part
+
+    return core_schema.no_info_wrap_validator_function(made, inner)
+
+
+@lru_cache(maxsize=256)
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
+
+
+def checked(data: Any, cls: type[P]) -> P:
+    """The part that plain data states. Raises pydantic's ValidationError, a ValueError."""
+    # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
+    # printed and drawn.
+    kind: Any = cls
+    found: P = _adapter(kind).validate_python(_tuples(data))
+    return found
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_tuples(k): _tuples(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(v) for v in value)
+    return printable(value) if isinstance(value, str) else value
+
+
+def packed(value: Any) -> Any:
+    """A checked part as data for JSON. Raises ValueError for data that JSON does not restore."""
+    if isinstance(value, Part):
+        values = {k: packed(v) for k, v in vars(value).items()}
+        return {_CLASS: _name(type(value)), **values}
+    if isinstance(value, tuple):
+        return [packed(v) for v in value]
+    if isinstance(value, dict):
+        if _CLASS in value or not all(isinstance(k, str) for k in value):
+            raise ValueError("keys that are no words")
+        return {k: packed(v) for k, v in value.items()}
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(f"{type(value).__name__} is no plain value")
+    return value
+
+
+def unpacked(data: Any) -> Any:
+    """The value of ``packed`` data. Raises LookupError where a class is not known any more."""
+    if isinstance(data, list):
+        return tuple(map(unpacked, data))
+    if not isinstance(data, dict):
+        return data
+    values = {k: unpacked(v) if isinstance(v, dict | list) else v for k, v in data.items()}
+    if _CLASS not in values:
+        return values
+    part = object.__new__(Part._classes[values.pop(_CLASS)])
+    part.__dict__.update(values)
+    return part
+
 
 _Keys = tuple[int | str, ...]
 

@@ -17,8 +17,7 @@ from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import Leaf, family_of, figure, mean_log
-from simcore.hardware.class_figures import Clock
-from simcore.hardware.power import reference_peak
+from simcore.hardware.class_figures import Clock, reference_peak
 from simcore.hardware.spec import GPUS
 
 #: The least standard deviation of the ratio's logarithm.

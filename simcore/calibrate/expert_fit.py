@@ -26,8 +26,8 @@ from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP
 from simcore.calibrate.op_tables import read_table
 from simcore.calibrate.pooling import family_of
 from simcore.calibrate.yaml_text import to_yaml, used_sources
+from simcore.hardware.class_figures import held_frac
 from simcore.hardware.estimates import Level, pick
-from simcore.hardware.power import held_frac
 from simcore.hardware.spec import GPUS
 from simcore.physics.expert_layer import TILE_ROWS, ExpertRates, Tile, expert_layer_s
 

@@ -18,8 +18,7 @@ from simcore.base.units import MEGA, MICRO
 from simcore.calibrate.curve_fits import EFF_MAX, Array, robust_sd, solve, stratify
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch
-from simcore.hardware.class_figures import Clock
-from simcore.hardware.power import FP32_CLASSES
+from simcore.hardware.class_figures import FP32_CLASSES, Clock
 from simcore.hardware.spec import GpuSpec
 
 SEED: Final = 20240607

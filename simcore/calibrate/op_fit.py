@@ -46,9 +46,15 @@ from simcore.calibrate.pooling import (
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.published import add_published
 from simcore.calibrate.yaml_text import to_yaml, used_sources
-from simcore.hardware.class_figures import Clock
+from simcore.hardware.class_figures import (
+    FP32_CLASSES,
+    MATRIX_CLASSES,
+    POWERED_KIN,
+    Clock,
+    Unit,
+    open_frac,
+)
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
-from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, POWERED_KIN, Unit, open_frac
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.timing.rates import attention_width

@@ -12,8 +12,8 @@ import numpy as np
 from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import OpBatch
+from simcore.hardware.class_figures import MATRIX_CLASSES, held_frac
 from simcore.hardware.kernel_limits import only_batched_fp32_tile, row_s, rows_per_l2_byte
-from simcore.hardware.power import MATRIX_CLASSES, held_frac
 from simcore.hardware.spec import GpuSpec
 from simcore.physics.fill import TAPS, attention_fill, conv_fill, matmul_fill
 from simcore.physics.kernel import Traffic, TrafficLimits, roofline_s, traffic_s

@@ -19,8 +19,7 @@ from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats, read_table
-from simcore.hardware.class_figures import Clock
-from simcore.hardware.power import FP32_CLASSES
+from simcore.hardware.class_figures import FP32_CLASSES, Clock
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.step.kernels import SHORT_SOFTMAX, WARP_ROW
 

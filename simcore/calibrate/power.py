@@ -12,7 +12,7 @@ from simcore.base.record import dataclass
 from simcore.base.units import TERA
 from simcore.calibrate.curve_fits import EFF_MAX, solve
 from simcore.calibrate.pooling import family_of, mean_log
-from simcore.hardware.power import (
+from simcore.hardware.class_figures import (
     CAP_EXPONENT,
     Unit,
     clock_frac,

@@ -16,8 +16,8 @@ import numpy as np
 from simcore.base.record import dataclass
 from simcore.base.units import MILLI, TERA, parse_quantity
 from simcore.calibrate.pooling import Leaf, Levels, family_of, figure, mean_log
+from simcore.hardware.class_figures import held_frac, sustained_over_burst
 from simcore.hardware.estimates import matrix_style
-from simcore.hardware.power import held_frac, sustained_over_burst
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.physics.fill import matmul_fill
 from simcore.physics.kernel import roofline_s

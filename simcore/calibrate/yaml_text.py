@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simcore.base.atomic import write_text
-from simcore.base.part import Part
+from simcore.base.figures import Part
 from simcore.base.units import MIB, MICRO
 from simcore.calibrate.assumed import SOURCES
 from simcore.hardware.calibrations import Calibration, FittedBytes, FittedTime
@@ -143,7 +143,7 @@ start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memo
 fill is from tiles; `wave` weighs the last wave, and the depth k counts as k / (k + depth)
 (simcore/physics/fill.py). With a pooled limit_j_per_flop (at 16 nm, 1.5 GHz), pooled values are
 shares of the peak that the power limit allows; `held` is that peak's share of the datasheet's for
-a family's measured devices (simcore/hardware/power.py). by_kin: devices by their matrix
+a family's measured devices (simcore/hardware/class_figures.py). by_kin: devices by their matrix
 instructions, with operands from registers (mma.sync; the only ones on which attention follows the
 power limit) or asynchronous (wgmma, tcgen05).
 `rates_only`: from rates published over many shapes at once; the family is in no table.
@@ -170,7 +170,7 @@ Figures of families and pooled ones are without inline ECC of GDDR
 _serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) with each family predicted from the others, by a constant and by
-the share of the peak that the power limit allows (simcore/hardware/power.py).""",
+the share of the peak that the power limit allows (simcore/hardware/class_figures.py).""",
     "clocks": """Time of kernels over that of the same kernels in short bursts: repeated for seconds
 (sustained, as in training), under a profiler (profiled), and in a training simulator's table
 (derived). tensor: matrix units; simt: vector units.""",

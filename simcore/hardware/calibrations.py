@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from simcore.base.database import Database, fold_name, load_record, parse_shipped
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
-from simcore.base.part import Part, Reads, Record, entry
+from simcore.base.figures import Part, Reads, Record, entry
 from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import parse_network
 from simcore.hardware.spec import GPUS, NODES, PeakName

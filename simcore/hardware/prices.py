@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.figures import Sourced
-from simcore.base.part import KeyedError, Part, entry
+from simcore.base.figures import KeyedError, Part, Sourced, entry
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.spec import GPUS

@@ -31,7 +31,7 @@ from simcore.hardware.calibrations import (
     sources_of,
     text_of,
 )
-from simcore.hardware.class_figures import Clock, at_own_ecc, clock_ratio, figures_of
+from simcore.hardware.class_figures import FP32_CLASSES, Clock, at_own_ecc, clock_ratio, figures_of
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import (
     ClassFigures,
@@ -45,7 +45,6 @@ from simcore.hardware.estimates import (
 )
 from simcore.hardware.kernel_limits import attention_over_timed, l2_bytes_per_s, share_of_products
 from simcore.hardware.paths import LinkFigures, cluster_paths, places
-from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Classes that run at sustained clocks; memory-bound work is far from the power cap.

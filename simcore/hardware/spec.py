@@ -24,11 +24,12 @@ from simcore.base.figures import (
     Count,
     FlopRate,
     Hertz,
+    Part,
     Seconds,
     Sourced,
     Watts,
+    entry,
 )
-from simcore.base.part import Part, entry
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 

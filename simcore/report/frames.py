@@ -21,7 +21,7 @@ from simcore.planning.goodput import Goodput
 from simcore.planning.output import Coded
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,7 +15,7 @@ from simcore.report.scaling import render_scaling
 from simcore.report.tables import Table, table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 
 #: Modules that render other results than predictions; they are imported when first needed.
 _LATER = ("compare", "operation", "plan", "sweep")

@@ -1,19 +1,24 @@
-"""The step graph: tasks on streams, in issue order, with dependencies.
+"""The step graph, tasks on streams with dependencies, and when each task starts and finishes.
 
 A stream runs its tasks one after another in issue order (a CUDA stream, the host thread, a NIC).
 A task starts when its stream is free and its ``deps`` have finished; it finishes no sooner than
 its ``finish_after`` tasks (a kernel cannot end before the host has issued it).
+
+# C configs, T tasks. start = max(stream free, deps); finish = max(start + duration, finish_after)
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
+
+Array = NDArray[np.float64]
 
 
 class Task(NamedTuple):
@@ -122,3 +127,53 @@ class StepGraph:
         for i, task in enumerate(self.tasks):
             queues.setdefault(task.stream, []).append(i)
         return queues
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and finish of every task [s], arrays [T, C].
+
+    ``duration_s``: of its own work, without the time that it waits for tasks that bound it.
+    """
+
+    graph: StepGraph
+    start_s: Array
+    finish_s: Array
+    duration_s: Array | None = None
+
+    @property
+    def makespan_s(self) -> Array:
+        """End of the last task [C]."""
+        found: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
+        return found
+
+
+def makespan_s(graph: StepGraph, duration_s: Sequence[Array]) -> Array:
+    """End of the last task [C]; ``duration_s``: of each task [C], one array for equal ones."""
+    ends = list(duration_s)
+    for task, after, bounds in graph.waits:
+        end = ends[task]
+        if len(after) == 1:
+            end = ends[after[0]] + end
+        elif after:
+            begin = np.maximum(ends[after[0]], ends[after[1]])
+            for other in after[2:]:
+                np.maximum(begin, ends[other], out=begin)
+            end = np.add(begin, end, out=begin)
+        for bound in bounds:
+            end = np.maximum(end, ends[bound], out=end if after else None)
+        ends[task] = end
+    return reduce(np.maximum, (ends[task] for task in graph.last_tasks))
+
+
+def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
+    """The schedule of ``graph`` with task durations [T, C]."""
+    start, finish = np.zeros(duration_s.shape), duration_s.copy()
+    for task, after, bounds in graph.waits:
+        begin, end = start[task], finish[task]
+        for other in after:
+            np.maximum(begin, finish[other], out=begin)
+        end += begin
+        for bound in bounds:
+            np.maximum(end, finish[bound], out=end)
+    return Timeline(graph, start, finish, duration_s)

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import UnknownName
-from simcore.base.part import Part, Record, entry
+from simcore.base.figures import Part, Record, entry
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.strategy.precision import Precision

@@ -14,6 +14,7 @@ import numpy as np
 from simcore.base.arrays import TINY, NDArray
 from simcore.base.record import dataclass, replace
 from simcore.request.resolved import Loading
+from simcore.step.graph import Timeline, makespan_s, schedule
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder, outline, recomputing
@@ -31,7 +32,6 @@ from simcore.timing.compute import (
 from simcore.timing.points import Points
 from simcore.timing.quantities import Quantities
 from simcore.timing.rates import ClassRates
-from simcore.timing.timeline import Timeline, makespan_s, schedule
 from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcore.base.record import dataclass
+from simcore.step.graph import Timeline
 from simcore.timing.evaluate import Job, Steps
-from simcore.timing.timeline import Timeline
 
 #: Terms of the time breakdown that are drawn as micro-batches.
 _DRAWN = ("forward", "backward", "accumulation", "host", "frozen")

@@ -17,7 +17,7 @@ from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Wind
 from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
 from simcore.request.resolved import Request
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 from simcore.validate.formats.project import USUAL_COLUMNS, option_columns
 
 #: Terms that add up to the step, in the order in which they are shown.

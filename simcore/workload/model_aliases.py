@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.base.database import fold_name, read_yaml, shipped_root
 from simcore.base.errors import DataError
-from simcore.base.part import Part, entry
+from simcore.base.figures import Part, entry
 from simcore.workload.models import Scalar, Training
 
 #: Options that are settings of the architecture under the same name.

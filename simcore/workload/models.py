@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
-from simcore.base.figures import Count, Seconds, Sourced
-from simcore.base.part import Part, entry
+from simcore.base.figures import Count, Part, Seconds, Sourced, entry
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Frozen, Op, Workload
 

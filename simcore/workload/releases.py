@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
-from simcore.base.part import Part, entry
+from simcore.base.figures import Part, entry
 from simcore.workload.models import Scalar
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")

@@ -11,8 +11,7 @@ import pytest
 from simcore.base.check_record import check_record
 from simcore.base.database import Database, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName
-from simcore.base.figures import Bandwidth, Count, Sourced
-from simcore.base.part import Part, entry
+from simcore.base.figures import Bandwidth, Count, Part, Sourced, entry
 
 
 class Port(Part):

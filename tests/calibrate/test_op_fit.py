@@ -27,9 +27,8 @@ from simcore.calibrate import (
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, read_op_rows
-from simcore.hardware import power as power_model
+from simcore.hardware.class_figures import held_frac, open_frac, power_limited_frac
 from simcore.hardware.estimates import matrix_style
-from simcore.hardware.power import held_frac, power_limited_frac
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 
@@ -341,10 +340,7 @@ def test_both_classes_of_fp32_products_tell_of_one_cap() -> None:
     level = {"gemm_simt32": 0.85, "bmm_simt32": 0.95}
     compute: dict[str, Any] = {}
     for cls, share in level.items():
-        by_gpu = {
-            g: {"value": share * power_model.open_frac(GPUS[g], "simt", limit), "n": 200}
-            for g in names
-        }
+        by_gpu = {g: {"value": share * open_frac(GPUS[g], "simt", limit), "n": 200} for g in names}
         if cls == "gemm_simt32":
             by_gpu["P100-PCIE-16GB"]["value"] *= 0.97
         families = {pooling.family_of(g): {"value": 0.5} for g in names}

@@ -11,7 +11,7 @@ import pytest
 from simcore.base.units import MILLI, TERA
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.published import PUBLISHED, add_published, flop_of, typical_share
-from simcore.hardware.power import held_frac
+from simcore.hardware.class_figures import held_frac
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 

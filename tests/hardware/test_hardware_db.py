@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.database import Database, fold_name
-from simcore.base.figures import Sourced
-from simcore.base.part import Record
+from simcore.base.figures import Record, Sourced
 from simcore.base.units import GIB, GIGA, MEGA, MIB, TERA
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, NodeSpec, PeakName
 

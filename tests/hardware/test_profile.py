@@ -14,10 +14,16 @@ import pytest
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
-from simcore.hardware.class_figures import Clock, ecc_frac
+from simcore.hardware.class_figures import (
+    Clock,
+    ecc_frac,
+    held_frac,
+    issue_frac,
+    open_frac,
+    sustained_over_burst,
+)
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
-from simcore.hardware.power import held_frac, issue_frac, open_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, PeakName
 from simcore.physics.fill import conv_fill

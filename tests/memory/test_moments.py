@@ -10,13 +10,17 @@ from strategies import block, strategy, workload
 
 from simcore.base.record import Same
 from simcore.memory.moments import (
+    COPY,
+    GRADIENT,
+    SAVED,
+    WORKING,
     Moments,
     candidates,
     gathering_of,
+    held_at_ticks,
     joined_moments,
     moments_of,
 )
-from simcore.memory.walk import COPY, GRADIENT, SAVED, WORKING, held_at_ticks
 from simcore.step.transients import saved_bytes
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS

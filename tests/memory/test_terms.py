@@ -15,6 +15,7 @@ from strategies import PARALLELISMS, Array, block, strategy, workload
 
 from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
+from simcore.memory.moments import held_at_ticks
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import saved_activations, stub_bytes
 from simcore.memory.terms import (
@@ -27,7 +28,6 @@ from simcore.memory.terms import (
     _flat_buffer_bytes,
     memory_of,
 )
-from simcore.memory.walk import held_at_ticks
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.precision import PRECISIONS, with_main_grads

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simcore.step.graph import StepGraph, Task
+from simcore.step.graph import StepGraph, Task, Timeline
 from simcore.timing.step_edges import StepEdges, Sync, step_edges
-from simcore.timing.timeline import Timeline
 
 #: (name, stream, term, start, finish); the phases that compute are on "compute".
 GATHER = ("gather", "net", "gather", 0.0, 2.0)

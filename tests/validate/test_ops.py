@@ -15,7 +15,7 @@ from simcore.base.errors import DataError
 from simcore.calibrate.op_model import op_time_s
 from simcore.calibrate.op_rows import read_op_rows
 from simcore.cli.main import app
-from simcore.hardware.power import held_frac
+from simcore.hardware.class_figures import held_frac
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.validate.ops import op_figures

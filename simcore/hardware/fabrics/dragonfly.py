@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from simcore.base.part import entry
+from simcore.base.figures import entry
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
 from simcore.hardware.fabrics.topology import Cables, Topology
 

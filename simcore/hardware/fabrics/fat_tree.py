@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simcore.base.part import Part, entry
+from simcore.base.figures import Part, entry
 from simcore.hardware.fabrics.record import KINDS, MOST_NODES, FabricRecord
 from simcore.hardware.fabrics.topology import Cables, Topology
 

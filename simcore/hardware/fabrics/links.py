@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from simcore.base.part import Part, Reads, entry
+from simcore.base.figures import Part, Reads, entry
 from simcore.hardware.fabrics.record import (
     KINDS,
     MOST_CABLES,

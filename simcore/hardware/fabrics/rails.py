@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from simcore.base.part import entry
+from simcore.base.figures import entry
 from simcore.hardware.fabrics.fat_tree import FatTree
 from simcore.hardware.fabrics.record import KINDS
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from simcore.base.database import Database
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
-from simcore.base.part import Part, Reads, Record, entry
+from simcore.base.figures import Part, Reads, Record, entry
 from simcore.base.registry import Registry
 from simcore.base.untrusted import MAX_BYTES, decode, untrusted_yaml
 from simcore.hardware.cluster import nic_bytes_per_s, parse_network

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from simcore.base.part import entry
+from simcore.base.figures import entry
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
 from simcore.hardware.fabrics.topology import Cables, Index, Routes, Topology
 

@@ -15,7 +15,7 @@ from simcore.report.sentences import FACTS, LIMITS, advice, noun, strategy, verd
 from simcore.report.tables import Table
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, time_label
 from simcore.report.text_of import memory_table, over_step_facts, work_table
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 
 
 @singledispatch

@@ -10,7 +10,7 @@ from simcore.base.units import MILLI
 from simcore.report.plots.canvas import SMALL, Drawing, fill_of, finish, rows, single
 from simcore.report.terms import time_label
 from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
-from simcore.timing.timeline import Timeline
+from simcore.step.graph import Timeline
 
 #: The timeline's names of terms -> the names that the time breakdown uses.
 _TERMS = {

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from simcore.base.database import Database
-from simcore.base.part import Part, entry
+from simcore.base.figures import Part, entry
 from simcore.strategy.dialects.record import DialectRecord, Meaning, Word
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from simcore.base.database import Database
 from simcore.base.errors import DataError
-from simcore.base.part import Record, entry
+from simcore.base.figures import Record, entry
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.source import MAX_DEPTH, MAX_NODES, Source
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from simcore.base.database import Database
-from simcore.base.part import Part, Record, entry
+from simcore.base.figures import Part, Record, entry
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.workload.archs.formulas import formula

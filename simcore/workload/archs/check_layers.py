@@ -13,7 +13,7 @@ from typing import Any, get_args
 from simcore.base.check_record import line_of
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, nearest
-from simcore.base.part import KeyedError
+from simcore.base.figures import KeyedError
 from simcore.workload import ops
 from simcore.workload.archs import KERNELS, network_file, networks
 from simcore.workload.archs.body import adapters

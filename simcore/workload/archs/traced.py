@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from simcore.base.part import Part
+from simcore.base.figures import Part
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
-from simcore.base.part import Part, entry
+from simcore.base.figures import Part, entry
 
 _FOLDER = "config_types"
 #: File of what records share, and file of the records whose names are classes of diffusers.

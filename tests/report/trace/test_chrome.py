@@ -16,8 +16,7 @@ import pytest
 from simcore import api
 from simcore.answer.result import RankClass
 from simcore.report.trace import to_trace, write_trace
-from simcore.step.graph import StepGraph, Task
-from simcore.timing.timeline import schedule
+from simcore.step.graph import StepGraph, Task, schedule
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("latte-l", "2x8xA6000ada", {}),

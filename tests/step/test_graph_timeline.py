@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Array, step_graphs
 
-from simcore.step.graph import StepGraph, Task
-from simcore.timing.timeline import makespan_s, schedule
+from simcore.step.graph import StepGraph, Task, makespan_s, schedule
 
 
 def recurrence(graph: StepGraph, duration_s: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ import pytest
 from strategies import block, strategy
 
 from simcore.base.record import Same
-from simcore.memory.walk import (
+from simcore.memory.moments import (
     COPY,
     EARLY,
     GRADIENT,

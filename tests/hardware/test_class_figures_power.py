@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.units import TERA
-from simcore.hardware.power import power_limited_frac
+from simcore.hardware.class_figures import power_limited_frac
 
 
 def test_power_limit_at_three_points() -> None:
