@@ -191,9 +191,9 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "the last stage ends at one place, the first and the last possible",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "at = min(max(guess", 0):
         "a search finds the same from any start",
-    ("strategy/dialects/arithmetic.py", "NumberReplacer", "return abs(a) // abs(b) *", 2):
+    ("strategy/dialects/shell.py", "NumberReplacer", "return abs(a) // abs(b) *", 2):
         "nothing divided is nothing with either sign",
-    ("strategy/dialects/arithmetic.py", "NumberReplacer", "return abs(a) // abs(b) *", 4):
+    ("strategy/dialects/shell.py", "NumberReplacer", "return abs(a) // abs(b) *", 4):
         "what divides is not nothing",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "b = _furthest(within", 0):
         "a search finds the same from any start",

@@ -17,7 +17,7 @@ from typing import Any
 
 from simcore.base.database import read_yaml
 from simcore.base.errors import SimcoreError
-from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.formats.row_rules import corpora_folder
 
 
 def nets() -> list[dict[str, Any]]:

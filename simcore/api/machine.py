@@ -113,7 +113,7 @@ def calibration(name: str) -> dict[str, Any]:
     figures by family of GPUs.
     """
     if fold_name(name) == "blind":
-        from simcore.calibrate.blind import blind_data
+        from simcore.calibrate.summaries import blind_data
 
         return blind_data()
     from simcore.calibrate.yaml_text import profile_data

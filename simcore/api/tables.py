@@ -12,8 +12,7 @@ from simcore.hardware.profile import load_profile
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
-    from simcore.validate.commands import Command
-    from simcore.validate.table import Table
+    from simcore.validate.table import Command, Table
 
 
 def validate(
@@ -120,7 +119,7 @@ def commands(
     ``unnamed``, ``by_program`` and ``bad_rows``: as in ``validate``. Raises DataError and
     InvalidConfig.
     """
-    from simcore.validate.commands import commands_of
+    from simcore.validate.table import commands_of
 
     return commands_of(
         _tables(
@@ -239,7 +238,7 @@ def calibrate_from(
             path, output=target, name=chosen, said=Said(**said), bad_rows=bad_rows
         )
     _no_log(said)
-    from simcore.validate.save import calibration_of, identified, write_calibration
+    from simcore.validate.calibrated import calibration_of, identified, write_calibration
     from simcore.validate.table import read_table
 
     table = read_table(path, on_bad=bad_rows, allow_code=allow_code)

@@ -20,11 +20,11 @@ import numpy as np
 from simcore.base.errors import DataError
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.bench_model import OF_BENCHMARKS
+from simcore.calibrate.host_fit import with_update
 from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.pooling import figure
 from simcore.calibrate.prior_fit import fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
-from simcore.calibrate.update_fit import with_update
 from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import Profile

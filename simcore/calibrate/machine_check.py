@@ -25,9 +25,16 @@ from simcore.calibrate.machine_record import Found
 from simcore.calibrate.machine_steps import measured_steps, request_for
 from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
-from simcore.calibrate.step_model import Array, FitRow, Parameter, line_of
+from simcore.calibrate.step_model import (
+    N_AXES,
+    Array,
+    FitRow,
+    Parameter,
+    axis_of,
+    line_of,
+    response,
+)
 from simcore.calibrate.step_residual import scatter_over
-from simcore.calibrate.step_response import N_AXES, axis_of, response
 from simcore.calibrate.training import NETS
 from simcore.hardware.calibrations import CheckedStep, Knob
 from simcore.hardware.profile import Profile, load_profile

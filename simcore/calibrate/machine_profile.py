@@ -19,7 +19,7 @@ from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.record import dataclass
 from simcore.base.units import format_seconds
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
-from simcore.calibrate.host_fit import host_times
+from simcore.calibrate.host_fit import host_times, with_update
 from simcore.calibrate.machine_check import Checked, check_steps
 from simcore.calibrate.machine_fit import fit_device, of_the_node, own_rows
 from simcore.calibrate.machine_record import Found
@@ -27,7 +27,6 @@ from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.calibrate.one_speed import at_one_speed, drift_note, reference_of
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
 from simcore.calibrate.row_kernels import times_kernels
-from simcore.calibrate.update_fit import with_update
 from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration, FittedBytes, MeasuredDevice
 from simcore.hardware.cluster import parse_cluster

@@ -15,8 +15,7 @@ from simcore.calibrate.machine_fit import disturbed
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
-from simcore.calibrate.step_model import FitRow, Parameter
-from simcore.calibrate.step_response import N_AXES, axis_of, response
+from simcore.calibrate.step_model import N_AXES, FitRow, Parameter, axis_of, response
 from simcore.calibrate.step_solver import ROW_SD_LOG
 from simcore.calibrate.training import NETS, STRATEGY, Net
 from simcore.hardware.calibrations import Knob

@@ -20,7 +20,7 @@ import numpy as np
 
 from simcore.calibrate.bench.pulse import Pulse
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.step_response import N_AXES, axis_of, response
+from simcore.calibrate.step_model import N_AXES, axis_of, response
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import HOST_CPU
 from simcore.request.resolved import Request

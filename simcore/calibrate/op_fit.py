@@ -26,12 +26,23 @@ from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
 from simcore.calibrate.card_figures import card_section
-from simcore.calibrate.clocks import ClockRatios, clock_ratios
-from simcore.calibrate.collective_fits import collective_section, curve_rows
-from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
+from simcore.calibrate.clocks import (
+    ClockRatios,
+    clock_ratios,
+    constant_left_out,
+    fit_power,
+    median_of_families,
+    rms_log,
+)
+from simcore.calibrate.collective_rows import (
+    CollectiveCurve,
+    collective_section,
+    curve_rows,
+    read_collectives,
+)
 from simcore.calibrate.curve_fits import Array, robust_sd
-from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
 from simcore.calibrate.op_memory import memory_levels
+from simcore.calibrate.op_model import KernelFit, MemoryFit, fit_kernels, fit_memory_class
 from simcore.calibrate.op_rows import OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import (
@@ -43,7 +54,6 @@ from simcore.calibrate.pooling import (
     levels,
     mean_log,
 )
-from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.published import add_published
 from simcore.calibrate.yaml_text import to_yaml, used_sources
 from simcore.hardware.class_figures import (

@@ -10,9 +10,9 @@ import numpy as np
 
 from simcore.base.units import GIGA
 from simcore.calibrate.assumed import STREAM_GB_PER_S
-from simcore.calibrate.op_classes import MemoryFit
+from simcore.calibrate.clocks import median_of_families
+from simcore.calibrate.op_model import MemoryFit
 from simcore.calibrate.pooling import Found, Leaf, Levels, family_of, levels, mean_log
-from simcore.calibrate.power import median_of_families
 from simcore.hardware.class_figures import STREAM_FRAC, ecc_frac
 from simcore.hardware.spec import GPUS
 

@@ -23,7 +23,7 @@ from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench_model import CLOCKS, OF_BENCHMARKS, BenchModel, sections
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.link_fit import LEAST_SD
-from simcore.calibrate.op_classes import SMALL_WEIGHT
+from simcore.calibrate.op_model import SMALL_WEIGHT
 from simcore.calibrate.row_kernels import Call, call_of, host_limits
 from simcore.hardware.calibrations import Fitted
 from simcore.hardware.cluster import NodeGroup

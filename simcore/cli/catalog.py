@@ -166,8 +166,7 @@ def _optimizer(_kind: str, name: str, _plot: Path | None) -> Content:
 
 def _calibration(_kind: str, name: str, plot: Path | None) -> Content:
     from simcore import api
-    from simcore.calibrate.blind import render_blind
-    from simcore.calibrate.summaries import render_calibration
+    from simcore.calibrate.summaries import render_blind, render_calibration
 
     if plot is not None:
         from simcore.report import plots

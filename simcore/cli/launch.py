@@ -169,7 +169,7 @@ def _write_folder(
     options: Mapping[str, Any],
 ) -> tuple[str, ...]:  # fmt: skip
     """Write the folder; return the options that it does not state."""
-    from simcore.cli.typed import command_of
+    from simcore.cli.options import command_of
     from simcore.strategy.dialects.runnable import OF_SCRIPT, SCRIPT
 
     said = tuple(word.replace("_", "-") for word in OF_SCRIPT)

@@ -2,11 +2,14 @@
 
 The decorator ``takes_job`` gives the options of a job to a command that ends in ``**job``. Values
 are read with ``Problems``, so that every mistake in a command is reported at once.
+``command_of`` writes a job as a user would type it.
 """
 
 from __future__ import annotations
 
 import inspect
+import shlex
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -15,8 +18,9 @@ import typer
 
 from simcore.base.errors import Problems, UnknownName
 from simcore.base.units import parse_quantity
+from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
-from simcore.strategy.options.values import read_options, written_out
+from simcore.strategy.options.values import command_words, read_options, written_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -290,3 +294,24 @@ def seconds(flag: str, text: str | None, problems: Problems) -> float | None:
 def count(flag: str, text: str | None, problems: Problems) -> float | None:
     """The number in ``text``, which may end in a suffix: 15T, 300B, 2.5M; else as ``number``."""
     return None if text is None else problems.attempt(Number(counts=True).read, f"--{flag}", text)
+
+
+_WIDTH = 78
+
+
+def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
+    """The command ``simcore predict ...`` in lines of 80 columns; empty if an option has no flag.
+
+    ``options``: keywords of ``simcore.predict``; degrees of 1 and values of None are left out.
+    """
+    stated = {k: v for k, v in options.items() if v is not None and (k not in DEGREES or v != 1)}
+    if any(name not in job_words() for name in stated):
+        return ""
+    parts = command_words({"model": model, "gpus": gpus, **stated})
+    flags = zip(parts[::2], parts[1::2], strict=True)
+    words = ["simcore predict", *(f"{flag} {shlex.quote(value)}" for flag, value in flags)]
+    # NUL replaces the space between a flag and its value, so that they stay on one line.
+    text = " ".join(word.replace(" ", "\0") for word in words)
+    lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_long_words=False,
+                          break_on_hyphens=False)  # fmt: skip
+    return " \\\n".join(lines).replace("\0", " ")

@@ -22,6 +22,7 @@ from simcore.cli.options import (
     RESTART,
     STRAGGLERS,
     WITH,
+    command_of,
     count,
     number,
     option,
@@ -30,7 +31,6 @@ from simcore.cli.options import (
 )
 from simcore.cli.output import complain, write_result
 from simcore.cli.sweep import ProgressBar
-from simcore.cli.typed import command_of
 
 
 @takes_job(axes=True)

@@ -16,13 +16,12 @@ from simcore.base.record import dataclass
 from simcore.calibrate.step_fit import StepFit, fit_steps
 from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import load_profile
+from simcore.validate.calibrated import IDENTIFIED_FRAC
 from simcore.validate.case import Case
-from simcore.validate.choose import random_rows, telling_rows
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.metrics import Scored, score, scores_by
-from simcore.validate.programs import NETWORK, Programs, programs_of
+from simcore.validate.programs import NETWORK, Programs, programs_of, random_rows, telling_rows
 from simcore.validate.ranking import order_of
-from simcore.validate.save import IDENTIFIED_FRAC
 from simcore.validate.table import Table
 
 #: Seed of the first draw; each further draw uses the next number.

@@ -10,9 +10,8 @@ import numpy as np
 from simcore.answer.residual import step_residual
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
-from simcore.calibrate.step_model import FitRow, Parameter
+from simcore.calibrate.step_model import WORK, FitRow, Parameter, axes_of, response, shares_of
 from simcore.calibrate.step_residual import Traits
-from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.network import Unstated, unstated_network
 from simcore.hardware.paths import places
@@ -112,7 +111,7 @@ def fit_row(
     traits: Traits | None = None,
     block: str = "",
 ) -> FitRow:
-    """A measured case as a row of a fit; ``uses``: axes of ``step_response`` by parameter."""
+    """A measured case as a row of a fit; ``uses``: axes of ``step_model`` by parameter."""
     measured = measured_time_s(case)
     assert measured is not None
     run: Callable[[Points, Array, Array], Array] | None = None

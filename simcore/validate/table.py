@@ -1,11 +1,12 @@
-"""Measured tables, each read in the format that its columns imply."""
+"""Measured tables, each read in the format that its columns imply; their rows as commands."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +17,7 @@ from simcore.base.errors import DataError, InvalidConfig
 from simcore.base.names import between, decoded
 from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
-from simcore.strategy.options.values import word_meant
+from simcore.strategy.options.values import command_words, word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
@@ -198,3 +199,44 @@ def rows_with(table: Table, values: Mapping[str, str]) -> Table:
             raise InvalidConfig([f"no row of {table.path.name} has {column} {value!r}{meant}"])
         cases = tuple(c for c in cases if c.columns.get(column) == value)
     return replace(table, cases=cases, skipped=())
+
+
+#: Options of a job that have no place in a command.
+_NOT_TYPED = ("profile",)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row as a ``simcore predict`` command, or the reason why it has none.
+
+    ``words``: the arguments after ``simcore``; empty where there is a ``reason``.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    reason: str = ""
+
+    @property
+    def line(self) -> str:
+        """A line for a shell that ends with the row's id; a comment where there is no command."""
+        if self.reason:
+            return f"# {self.id}: {self.reason}"
+        return f"simcore {shlex.join(self.words)}  # {self.id}"
+
+
+def commands_of(tables: Iterable[Table]) -> tuple[Command, ...]:
+    """The command of every row, or the reason why it has none, table by table."""
+    return tuple(
+        one
+        for table in tables
+        for one in (
+            *map(_command, table.cases),
+            *(Command(s.id, (), s.reason) for s in table.skipped),
+        )
+    )
+
+
+def _command(case: Case) -> Command:
+    typed = {k: v for k, v in case.options.items() if k not in _NOT_TYPED}
+    words = command_words({"model": case.model, "gpus": case.gpus, **typed})
+    return Command(case.id, ("predict", *words))

@@ -17,12 +17,10 @@ from simcore.calibrate import (
     assumed,
     clocks,
     curve_fits,
-    op_classes,
     op_fit,
     op_memory,
     op_model,
     pooling,
-    power,
     yaml_text,
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
@@ -140,7 +138,7 @@ def test_known_figures_come_back_within_two_deviations_nineteen_times_in_twenty(
             start_s=rng.uniform(2, 8) * MICRO, wave_frac=rng.uniform(0.1, 0.9),
             half_depth=rng.uniform(20, 200),
         )  # fmt: skip
-        fit = op_classes.fit_kernels([gemm_batch(rng, true)], GPUS["A100-SXM-80GB"])
+        fit = op_model.fit_kernels([gemm_batch(rng, true)], GPUS["A100-SXM-80GB"])
         assert fit
         (share,) = fit.eff["burst"].values()
         off = {
@@ -164,7 +162,7 @@ def test_contractions_deeper_than_a_layer_tell_nothing_of_fp32_products_with_wei
     def share(cls: str) -> float:
         layers = gemm_batch(np.random.default_rng(5), OpFigures(0.7, 0.75, 3 * MICRO), cls=cls)
         deep = replace(layers, k=np.full(len(layers), 50_272.0), time_s=3 * layers.time_s)
-        fit = op_classes.fit_kernels([layers.join([deep])], GPUS["A100-SXM-80GB"])
+        fit = op_model.fit_kernels([layers.join([deep])], GPUS["A100-SXM-80GB"])
         assert fit
         (found,) = fit.eff["burst"].values()
         return found
@@ -176,7 +174,7 @@ def test_contractions_deeper_than_a_layer_tell_nothing_of_fp32_products_with_wei
 def test_what_small_fp32_products_lose_is_not_laid_on_the_host() -> None:
     def start_s(cls: str) -> float:
         slow = gemm_batch(np.random.default_rng(6), OpFigures(0.7, 0.75, 60 * MICRO), cls=cls)
-        fit = op_classes.fit_kernels([replace(slow, eager=True)], GPUS["A100-SXM-80GB"])
+        fit = op_model.fit_kernels([replace(slow, eager=True)], GPUS["A100-SXM-80GB"])
         assert fit
         return fit.shared.start_s
 
@@ -193,7 +191,7 @@ def test_sources_share_the_device_and_keep_their_own_efficiency() -> None:
         gemm_batch(rng, true),
         gemm_batch(rng, slower, source="vidur/mlp.csv", clock="profiled"),
     ]
-    fit = op_classes.fit_kernels(batches, GPUS["A100-SXM-80GB"])
+    fit = op_model.fit_kernels(batches, GPUS["A100-SXM-80GB"])
     assert fit
     assert fit.eff["burst"]["AIC/a100/x/1 linear"] == pytest.approx(0.8, rel=0.02)
     assert fit.eff["profiled"]["vidur/mlp.csv linear"] == pytest.approx(0.7, rel=0.02)
@@ -228,7 +226,7 @@ def test_a_device_in_shared_loops_alone_is_as_far_from_each_of_the_others_as_the
 def test_attention_of_a_simulators_table_is_of_forward_passes_in_long_loops() -> None:
     """Forward at 0.6 of the peak and backward at 0.5, at clocks 1.2 times below a burst's."""
     shares = {"SimuMax/x.json attention": 0.6, "SimuMax/x.json attention_bwd": 0.5}
-    fit = op_classes.KernelFit(OpFigures(0.6, 0.5, 12 * MICRO), {"derived": shares}, {}, 0.1, 24)
+    fit = op_model.KernelFit(OpFigures(0.6, 0.5, 12 * MICRO), {"derived": shares}, {}, 0.1, 24)
     ratios = clocks.ClockRatios({"sustained": {"B200-SXM": 1.2}})
     found = op_fit._found(fit, "B200-SXM", ratios, attention=True)
     assert found.value == pytest.approx(0.6 * 1.2)
@@ -269,7 +267,7 @@ def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
         like, form="memory", cls="elementwise", eager=True, flop=0 * n_bytes, n_bytes=n_bytes,
         large=n_bytes >= 32e6, time_s=exact * np.exp(NOISE * rng.standard_normal(600)),
     )  # fmt: skip
-    fit = op_classes.fit_memory_class([batch], GPUS["A100-SXM-80GB"])
+    fit = op_model.fit_memory_class([batch], GPUS["A100-SXM-80GB"])
     assert fit and fit.eager
     assert fit.eff_memory == pytest.approx(0.85, rel=0.02)
     assert fit.start_s == pytest.approx(15 * MICRO, rel=0.15)
@@ -291,7 +289,7 @@ def test_a_norms_rows_and_second_reading_are_not_laid_on_its_share() -> None:
         again_bytes=n_bytes / 2, large=n_bytes >= 32e6,
         time_s=(15 * MICRO + busy) * np.exp(NOISE * rng.standard_normal(600)),
     )  # fmt: skip
-    fit = op_classes.fit_memory_class([batch], gpu)
+    fit = op_model.fit_memory_class([batch], gpu)
     assert fit and fit.eff_memory == pytest.approx(0.85, rel=0.02)
     assert fit.row_clocks == pytest.approx(700, rel=0.03)
     assert fit.start_s == pytest.approx(15 * MICRO, rel=0.1)
@@ -326,11 +324,11 @@ def test_power_term_recovered_where_power_made_the_data() -> None:
         ))
         for name, (watts, nm, ghz, lanes) in made.items()
     }  # fmt: skip
-    fit = power.fit_power(eff, gpus, "simt", family)
+    fit = clocks.fit_power(eff, gpus, "simt", family)
     assert fit.unlimited == pytest.approx(0.85, rel=1e-3)
     assert fit.limit_j_per_flop == pytest.approx(1.6e-12, rel=1e-3)
-    assert power.rms_log(fit.left_out) < 0.01
-    assert power.rms_log(fit.left_out) < power.rms_log(power.constant_left_out(eff, family))
+    assert clocks.rms_log(fit.left_out) < 0.01
+    assert clocks.rms_log(fit.left_out) < clocks.rms_log(clocks.constant_left_out(eff, family))
 
 
 def test_both_classes_of_fp32_products_tell_of_one_cap() -> None:
@@ -434,8 +432,8 @@ def test_what_was_not_measured_goes_with_plain_streams() -> None:
     T4 keeps its ECC bits in its GDDR: without, its family's norms would reach 0.45 / 0.8.
     """
 
-    def fit(eff: float) -> tuple[op_classes.MemoryFit, ...]:
-        return (op_classes.MemoryFit(eff, MICRO, 20 * MICRO, True, 0.01, 0.02, 500),)
+    def fit(eff: float) -> tuple[op_model.MemoryFit, ...]:
+        return (op_model.MemoryFit(eff, MICRO, 20 * MICRO, True, 0.01, 0.02, 500),)
 
     fits = {
         "elementwise": {"V100-PCIE-32GB": fit(0.9), "T4": fit(0.75)},
@@ -515,7 +513,7 @@ def test_efficiencies_are_shares(profile: dict[str, Any]) -> None:
     for section in ("compute_efficiency", "memory_efficiency"):
         for kind, levels in profile[section].items():
             assert "pooled" in levels, kind
-            top = op_classes.CLASS_EFF_MAX.get(kind, curve_fits.EFF_MAX)
+            top = op_model.CLASS_EFF_MAX.get(kind, curve_fits.EFF_MAX)
             for path, leaf in leaves(levels, (section, kind)):
                 assert 0.05 < leaf["value"] <= top + 0.005, path
                 assert 0 <= leaf.get("wave", 0.0) <= 1 and 0 < leaf.get("memory", 1.0) <= 1, path
@@ -568,6 +566,6 @@ def test_writer_round_trips(tmp_path: Path) -> None:
 
 def test_a_device_of_backward_passes_alone_has_their_figure() -> None:
     shares = {"AIC/x attention_bwd": 0.5}
-    fit = op_classes.KernelFit(OpFigures(0.5, 0.5, 12 * MICRO), {"burst": shares}, {}, 0.1, 4)
+    fit = op_model.KernelFit(OpFigures(0.5, 0.5, 12 * MICRO), {"burst": shares}, {}, 0.1, 4)
     found = op_fit._found(fit, "B200-SXM", clocks.ClockRatios({}), attention=True)
     assert found.value == pytest.approx(0.5)

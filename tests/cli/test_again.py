@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simcore.cli.typed import command_of
+from simcore.cli.options import command_of
 
 PLANS = {
     # Its own default is to recompute, the plan's choice is not to.

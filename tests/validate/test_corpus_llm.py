@@ -5,8 +5,7 @@ from corpus_rows import ROW, case_of, hidden_in, read, settings_of
 
 from simcore.strategy.programs import program_named
 from simcore.validate.case import Skipped
-from simcore.validate.formats.row_rules import read_by, rules_of
-from simcore.validate.formats.rules import Rule, corpora_folder
+from simcore.validate.formats.row_rules import Rule, corpora_folder, read_by, rules_of
 
 SOURCES = corpora_folder() / "llm" / "1-sources.yaml"
 

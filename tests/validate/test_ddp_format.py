@@ -14,8 +14,7 @@ from simcore.hardware.spec import NODES as NODE_RECORDS
 from simcore.request.layout import layout_of
 from simcore.request.training_library import library_of
 from simcore.validate.case import Case
-from simcore.validate.formats.row_rules import rules_of
-from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.formats.row_rules import corpora_folder, rules_of
 from simcore.validate.judge import judge
 from simcore.validate.table import Table, read_table
 from simcore.workload.models import ModelRecord

@@ -12,8 +12,14 @@ from simcore.cli.validate import validate
 from simcore.validate.case import Case
 from simcore.validate.formats import described
 from simcore.validate.formats.formulas import NoJobError, applied
-from simcore.validate.formats.row_rules import NOTHING, cells_read, read_by, rules_of, value_of
-from simcore.validate.formats.rules import Rule
+from simcore.validate.formats.row_rules import (
+    NOTHING,
+    Rule,
+    cells_read,
+    read_by,
+    rules_of,
+    value_of,
+)
 from simcore.validate.table import read_table
 
 CELLS = {"source": "a-lab", "gpus": "32", "variant": "25.09", "notes": "Async TP; x", "tp": "",

@@ -8,7 +8,7 @@ from typing import Any
 
 from simcore import api
 from simcore.base.figures import Z80
-from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.formats.row_rules import corpora_folder
 from validate.must_hold.clause import Clause, Found, at_most, percent, rows
 from validate.must_hold.tables import Tables
 

@@ -22,7 +22,7 @@ from simcore.base.units import GIGA, parse_quantity
 from simcore.strategy.dialects import read_launch
 from simcore.validate.case import Case
 from simcore.validate.formats import typed
-from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.formats.row_rules import corpora_folder
 from simcore.validate.judge import Judged, judge
 from simcore.validate.metrics import Scored
 from simcore.validate.table import Table

@@ -19,8 +19,7 @@ from simcore.strategy.options import Options
 from simcore.strategy.options.values import read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
-from simcore.validate.formats.row_rules import read_by, rules_of
-from simcore.validate.formats.rules import Rule, corpora_folder
+from simcore.validate.formats.row_rules import Rule, corpora_folder, read_by, rules_of
 from simcore.workload.models import Scalar
 from simcore.workload.resolve import resolve_model
 from simcore.workload.settings import PREFIX

@@ -1,7 +1,15 @@
-"""Applies the rules of a corpus to a row, one after the other, to get the options of its job.
+"""Rules that translate the cells of a published table to options of ``simcore predict``.
 
-A corpus is a folder of ``validate/corpora`` whose files have lists of ``rules``. A rule's condition
-is its key ``when`` (described in ``base/conditions.py``). A file and a group of ``rules`` may have
+A corpus is a folder of ``validate/corpora`` whose files have lists of rules, applied to a row one
+after the other:
+
+    rules:
+      - when: {model: BERT-Large, says: [seq384, precision=fp32], torch: [unknown, "<1.11"]}
+        words: {optimizer: lamb}
+        source: optimization.py of the program, if args.fp16
+
+``when`` is a condition on the row's cells (``base/conditions.py``); ``says`` searches all of the
+row's text. A rule without ``when`` always holds. A file and a group of ``rules`` may have
 a ``when`` too, which then holds for all rules in it. Of a group ``first`` only the first rule that
 holds applies. The other keys of a rule are
 
@@ -46,13 +54,36 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from simcore.base.database import read_yaml
+from simcore.base.conditions import TEXT, Facts, holds
+from simcore.base.database import read_yaml, shipped_folder
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import read_options
 from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
-from simcore.validate.formats.rules import TEXT, Facts, Rule
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its condition ``when``, its ``source``, and ``gives``, all of its other keys.
+
+    Of the rules of one ``group`` only the first that holds applies.
+    """
+
+    when: Mapping[str, Any]
+    gives: Mapping[str, Any]
+    source: str = ""
+    group: object = None
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether all conditions hold for a row's facts. Raises KeyError for an unknown fact."""
+        return holds(self.when, facts)
+
+
+def corpora_folder() -> Path:
+    """The folder of the corpora, in the installed package or in a checkout."""
+    return shipped_folder("validate/corpora")
+
 
 #: The keys that a rule may have besides ``when`` and ``source``.
 GIVES = (

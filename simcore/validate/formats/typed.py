@@ -24,7 +24,7 @@ from simcore.base.units import GIGA, MILLI
 from simcore.strategy.options.values import options_typed, read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
-from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.formats.row_rules import corpora_folder
 from simcore.workload.permission import name_in_file
 
 _MEMORY = {

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.strategy.dialects.arithmetic import whole_number
-from simcore.strategy.dialects.shell import read_script
+from simcore.strategy.dialects.shell import read_script, whole_number
 from simcore.strategy.dialects.source import Source
 
 

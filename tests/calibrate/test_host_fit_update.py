@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.update_fit import UPDATE, with_update
+from simcore.calibrate.host_fit import UPDATE, with_update
 from simcore.hardware.calibrations import Fitted
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS

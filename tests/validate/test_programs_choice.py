@@ -9,8 +9,7 @@ from simcore.calibrate.step_residual import Traits
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.network import unstated_network
 from simcore.hardware.profile import load_profile
-from simcore.validate.choose import telling_rows
-from simcore.validate.programs import Programs
+from simcore.validate.programs import Programs, telling_rows
 
 COMPUTE = Parameter("compute", "compute", 0.15)
 INTER = Parameter("inter", "inter", 0.35)

@@ -14,9 +14,8 @@ import pytest
 
 from simcore import api
 from simcore.validate.case import Case
-from simcore.validate.commands import Command, commands_of
 from simcore.validate.judge import judge
-from simcore.validate.table import Table, read_table
+from simcore.validate.table import Command, Table, commands_of, read_table
 from simcore.workload.trace.zoos import zoo_of
 
 TABLES = os.environ.get("SIMCORE_TABLES")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
-from simcore.validate.formats.row_rules import read_by, rules_of
-from simcore.validate.formats.rules import TEXT, Facts, Rule, corpora_folder
+from simcore.validate.formats.row_rules import TEXT, Facts, Rule, corpora_folder, read_by, rules_of
 
 FACTS: Facts = {
     "model": "BERT-Large", "gpu": "V100(32GB)", "torch": "1.10.0", "gpus": "8", "library": "no",
