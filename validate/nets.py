@@ -22,8 +22,7 @@ from simcore.validate.formats.row_rules import corpora_folder
 
 def nets() -> list[dict[str, Any]]:
     """The entries of ``nets.yaml``: model, inputs and file."""
-    found: list[dict[str, Any]] = read_yaml(corpora_folder() / "nets.yaml")["nets"]
-    return found
+    return read_yaml(corpora_folder() / "nets.yaml")["nets"]
 
 
 def traced(net: dict[str, Any]) -> str:

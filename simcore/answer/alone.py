@@ -34,5 +34,4 @@ def collective_alone_s(
     points = Points.of(values, 1)
     points = replace(points, library=replace(points.library, allowed=allowed))
     group = group_of(points, points.n_ranks, 1.0, int(values["gpus_per_node"]))
-    found: Array = collective_time_s(op, np.reshape(n_bytes, (-1, 1)), group)[:, 0]
-    return found
+    return collective_time_s(op, np.reshape(n_bytes, (-1, 1)), group)[:, 0]

@@ -30,8 +30,7 @@ def tables_folder() -> Path:
 
 @lru_cache(maxsize=1)
 def _steps_by_model() -> Mapping[str, list[dict[str, Any]]]:
-    found: Mapping[str, list[dict[str, Any]]] = read_yaml(tables_folder() / FILE)
-    return found
+    return read_yaml(tables_folder() / FILE)
 
 
 def _with_file_names(cluster: str) -> tuple[str, ...]:

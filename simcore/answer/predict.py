@@ -438,5 +438,4 @@ def evaluation_s_per_sample(request: Request, points: Points) -> Array:
     alone = replace(points, n_ranks=one, n_nodes=one, compute=points.compute / slowest)
     steps = evaluate(job_of(request), alone)
     loading = np.maximum(steps.load_period_s, steps.terms_s["loader"])
-    found: Array = np.maximum(steps.terms_s["forward"], loading) / request.micro_batch
-    return found
+    return np.maximum(steps.terms_s["forward"], loading) / request.micro_batch

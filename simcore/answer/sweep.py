@@ -284,8 +284,7 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
     placed = request.placed
     assert placed is not None
     least = placed.schedule.least_step_s(placed.layout, through_s, micro_steps)
-    found: Array = least * (1.0 - _LAST_LESS_FRAC / micro_steps)
-    return found
+    return least * (1.0 - _LAST_LESS_FRAC / micro_steps)
 
 
 class _Stages(NamedTuple):

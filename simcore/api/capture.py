@@ -111,8 +111,7 @@ def _data(request: dict[str, Any], shows_output: bool) -> dict[str, Any]:
         answer = _read(Path(name), _run(request, shows_output), request)
     if "error" in answer:
         raise UsageError(answer["error"])
-    data: dict[str, Any] = answer["data"]
-    return data
+    return answer["data"]
 
 
 def _run(request: dict[str, Any], shows_output: bool) -> int:
@@ -138,8 +137,7 @@ def _read(folder: Path, code: int, request: dict[str, Any]) -> dict[str, Any]:
     from simcore.workload.trace.run.places import place_in_trace
 
     if (file := folder / "answer.json").is_file():
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        return json.loads(file.read_text(encoding="utf-8"))
     file = folder / "trace.txt"
     trace = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     at = place_in_trace(trace) or request["script"]

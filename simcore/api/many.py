@@ -56,8 +56,7 @@ class Comparison(Result, plan_compare.Comparison):
     def replace(self, **changes: Any) -> Comparison:
         """The same comparison with some arguments of every prediction changed."""
         if self.call is not None:
-            changed: Comparison = self.call.changed(changes)
-            return changed
+            return self.call.changed(changes)
         if not all(isinstance(p, Result) for p in self.predictions):
             raise UsageError("this comparison does not know the calls that made it")
         return side_by_side([p.replace(**changes) for p in self.predictions])  # type: ignore[attr-defined]

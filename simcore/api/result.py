@@ -93,8 +93,7 @@ class Result:
         All other arguments stay the same; None restores a default. Raises UsageError as the call
         does, for an unknown argument, and where the call is not known.
         """
-        changed: Self = self._call("it cannot be changed").changed(changes)
-        return changed
+        return self._call("it cannot be changed").changed(changes)
 
     def plot(self, kind: str | None = None) -> Figure:
         """A matplotlib Figure, which notebooks display and ``savefig`` writes to a file.

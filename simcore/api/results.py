@@ -33,8 +33,7 @@ class Memory(Result, memory_result.MemoryResult):
 
     def replace(self, **changes: Any) -> Memory:
         """The memory of the same job with some options changed."""
-        memory: Memory = self._call("it cannot be changed").changed(changes).memory
-        return memory
+        return self._call("it cannot be changed").changed(changes).memory
 
     def over_step(self) -> MemoryTimeline:
         """The memory after every allocation of a step."""
@@ -69,8 +68,7 @@ class Timeline(Result, step_graph.Timeline):
     def replace(self, **changes: Any) -> Timeline:
         """The timeline of the same job with some options changed."""
         call = self._call("it cannot be changed")
-        timeline: Timeline = call.changed({**changes, "keep_timeline": True}).timeline
-        return timeline
+        return call.changed({**changes, "keep_timeline": True}).timeline
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -110,8 +108,7 @@ class Prediction(Result, engine.Prediction):
         """
         from simcore import api
 
-        found: Explanation = api.explain(**self._call("nothing to explain").job, term=term)
-        return found
+        return api.explain(**self._call("nothing to explain").job, term=term)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``simcore predict --json`` writes it (docs/prediction.schema.json)."""

@@ -261,8 +261,7 @@ class Database(Generic[R]):
     def _read(self, path: Path) -> R:
         """The record of a file. Raises DataError, for a link to nothing too."""
         model: Any = self.model
-        record: R = _load(path, model, _changed_ns(path))
-        return record
+        return _load(path, model, _changed_ns(path))
 
     def names(self) -> list[str]:
         """Canonical names of every record, sorted."""

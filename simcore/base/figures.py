@@ -214,8 +214,7 @@ def checked(data: Any, cls: type[P]) -> P:
     # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
     # printed and drawn.
     kind: Any = cls
-    found: P = _adapter(kind).validate_python(_tuples(data))
-    return found
+    return _adapter(kind).validate_python(_tuples(data))
 
 
 def _tuples(value: Any) -> Any:

@@ -45,8 +45,7 @@ def once_a_question(function: Callable[[*Ts], R]) -> Callable[[*Ts], R]:
         key = (function, args)
         if key not in found:
             found[key] = function(*args)
-        result: R = found[key]
-        return result
+        return found[key]
 
     return call
 

@@ -76,8 +76,7 @@ class _Part:
     def by_row(self, phases: Array) -> Array:
         """Amounts of the forward and then the backward phases as sums of each row's two."""
         n = len(self.at)
-        both: Array = phases[:n] + phases[n : 2 * n]
-        return both
+        return phases[:n] + phases[n : 2 * n]
 
 
 def _part(rows: Sequence[RawRow], at: Sequence[int], name: str) -> _Part:
@@ -157,8 +156,7 @@ class BenchModel:
         measured = MeasuredDevice(gpu=self.group.gpu.name, **sections(figures))
         profile = replace(self.blind, measured=measured, in_bursts=in_bursts, _seen={})
         # Past the cache of rates, which would keep a profile for every step of a fit.
-        kernels: KernelRates = class_rates.__wrapped__(self.group, precision, profile).kernels
-        return kernels
+        return class_rates.__wrapped__(self.group, precision, profile).kernels
 
     def _device_s(self, theta: Mapping[str, float], *, in_bursts: bool = True) -> Array:
         """The time of each row's kernels, in bursts or at sustained clocks [R]."""
@@ -179,8 +177,7 @@ class BenchModel:
         beside_s = self.beside_s * math.exp(theta.get(BESIDE, 0.0))
         ratio_log = self.clock_log * (1.0 + theta.get(CLOCKS, 0.0))
         held_s = self._device_s(theta) * np.exp(self.clock_log)
-        found: Array = held_s * np.exp(-self.burst_frac * ratio_log) + beside_s
-        return found
+        return held_s * np.exp(-self.burst_frac * ratio_log) + beside_s
 
     def at_peak_s(self) -> Array:
         """The least time of each row at the datasheet's peaks [R]."""

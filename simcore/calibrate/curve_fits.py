@@ -186,8 +186,7 @@ def fit_collective(n_bytes: Array, time_s: Array) -> CollectiveFit:
 
     def formula(latency_s: float, bytes_per_s: float, ramp: float) -> Array:
         transfer_s = n_bytes / bytes_per_s
-        time: Array = latency_s + transfer_s + ramp * np.sqrt(latency_s * transfer_s)
-        return time
+        return latency_s + transfer_s + ramp * np.sqrt(latency_s * transfer_s)
 
     shortest, fastest = float(time_s.min()), float((n_bytes / time_s).max())
     # B stays near the best measured rate; a much larger one would be offset by the ramp.

@@ -80,8 +80,7 @@ def run_ranks(
             printed = logs[failed].read_text(encoding="utf-8").strip().splitlines()
             last = next((s.removeprefix("error: ") for s in reversed(printed) if s.strip()), "")
             raise UsageError(last or f"rank {failed} failed: see what it printed above")
-        answer: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-        return answer
+        return json.loads(result.read_text(encoding="utf-8"))
 
 
 def _wait(processes: Sequence[subprocess.Popen[str]]) -> int | None:

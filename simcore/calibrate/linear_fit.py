@@ -93,8 +93,7 @@ def linear_time_s(batch: LinearBatch, gpu: GpuSpec, figures: BlockFigures) -> Ar
         blocks_s(blocks, clocks / hz, slots), batch.n_bytes * missed / bandwidth, figures.start_s
     )
     host_s = figures.host_s + figures.host_block_s * batch.programs
-    time_s: Array = each.sum(axis=1) + host_s
-    return time_s
+    return each.sum(axis=1) + host_s
 
 
 def _fit(

@@ -85,8 +85,7 @@ def burst_clock(busy_s: Array, gpu: GpuSpec) -> Array:
     ``busy_s`` [rows]: how long a kernel keeps the matrix units busy.
     """
     throttled = busy_s / (busy_s + THROTTLE_S) - REFERENCE_S / (REFERENCE_S + THROTTLE_S)
-    clock: Array = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP) ** (BURST_EXPONENT * throttled)
-    return clock
+    return held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP) ** (BURST_EXPONENT * throttled)
 
 
 def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
@@ -117,8 +116,7 @@ def _no_sooner(time_s: Array, floor_s: float) -> Array:
     """``time_s`` limited from below by ``floor_s``, with a smooth transition; 0: no lower limit."""
     if not floor_s:
         return time_s
-    longer: Array = (time_s**KNEE + floor_s**KNEE) ** (1.0 / KNEE)
-    return longer
+    return (time_s**KNEE + floor_s**KNEE) ** (1.0 / KNEE)
 
 
 SEED: Final = 20240607

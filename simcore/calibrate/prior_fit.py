@@ -183,14 +183,12 @@ def _prior(model: BenchModel, keys: tuple[str, ...]) -> Array:
     rows = np.eye(len(keys))
     if CLOCKS in keys:
         rows[:, keys.index(CLOCKS)] += [model.burst_log.get(k, 0.0) for k in keys]
-    found: Array = rows / sd[:, None]
-    return found
+    return rows / sd[:, None]
 
 
 def _deviations(rows: Array) -> Array:
     """Standard deviations of the parameters [P] that rows of deviation one [R, P] tell of."""
-    found: Array = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
-    return found
+    return np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
 
 
 def _solved(off: _Errors, noise: Array, prior: Array, start: Array) -> Array:

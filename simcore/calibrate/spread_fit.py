@@ -43,20 +43,15 @@ class Errors:
         """The factor on all widths with which each error is just inside [R]; inf: none does."""
         least = np.maximum(np.square(self.size / Z80) - self.known, 0.0)
         parts = self.weights @ np.square(widths)
-        found: Array = np.sqrt(
-            np.divide(least, parts, out=np.full_like(least, np.inf), where=parts > 0)
-        )
-        return found
+        return np.sqrt(np.divide(least, parts, out=np.full_like(least, np.inf), where=parts > 0))
 
     def sd(self, widths: Array) -> Array:
         """The standard deviation of each error [R]."""
-        found: Array = np.sqrt(self.known + self.weights @ np.square(widths))
-        return found
+        return np.sqrt(self.known + self.weights @ np.square(widths))
 
     def inside(self, widths: Array) -> NDArray[np.bool_]:
         """Whether each error is inside its 80 % interval [R]."""
-        found: NDArray[np.bool_] = self.size <= Z80 * self.sd(widths)
-        return found
+        return self.size <= Z80 * self.sd(widths)
 
 
 def fit_widths(errors: Errors) -> Array:
@@ -115,5 +110,4 @@ def _search(errors: Errors, centre: float | None) -> Array:
         for s in _STARTS
     ]
     best = min(results, key=lambda f: float(f.fun))
-    widths: Array = np.exp(best.x)
-    return widths
+    return np.exp(best.x)

@@ -212,7 +212,6 @@ def response(request: Request, run: RunTime | None = None) -> Callable[[Array], 
         added = shifts[STEP] + micro_steps * shifts[MICRO_STEP]
         step = np.maximum(step + added, _LEAST_FRAC * step)
         total = step if run is None else run(points, step, np.exp(shifts[WORK]))
-        log_total: Array = np.log(total)
-        return log_total
+        return np.log(total)
 
     return log_s

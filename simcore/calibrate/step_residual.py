@@ -106,8 +106,7 @@ def part_covariances(a: Features, b: Features) -> dict[str, Array]:
 
 
 def _square_distances(a: Array, b: Array) -> Array:
-    found: Array = np.square(a[:, None, :] - b[None, :, :]).sum(axis=-1)
-    return found
+    return np.square(a[:, None, :] - b[None, :, :]).sum(axis=-1)
 
 
 #: Weight of the prior width, as a number of rows: the degrees of freedom of a row's own error. So a
@@ -130,8 +129,7 @@ def left_out_deviations(inverse: Array, alpha: Array) -> Array:
     (Rasmussen and Williams 2006, equations 5.10 to 5.12), so no refit is needed. ``inverse`` is
     K^-1 [R, R], ``alpha`` [R].
     """
-    deviations: Array = alpha / np.sqrt(np.diag(inverse))
-    return deviations
+    return alpha / np.sqrt(np.diag(inverse))
 
 
 def widening(deviations: Sequence[float] | Array, prior_freedom: float = PRIOR_FREEDOM) -> float:

@@ -106,16 +106,14 @@ class Solver:
     def _noise(self, block: Block) -> Array:
         """The covariance of the residual and of the rows' own errors [R, R]."""
         own = [self.widths["row"] ** 2 / self.weight[r.key] for r in block.rows]
-        covariance: Array = np.diag(own) + sum(
+        return np.diag(own) + sum(
             (self.widths[k] ** 2 * c for k, c in block.parts.items()), np.zeros(())
         )
-        return covariance
 
     def _covariance(self, block: Block) -> Array:
         """The covariance of ``block.z`` with uncertain parameters [R, R]."""
         along = block.slopes_of
-        covariance: Array = (along * self.prior) @ along.T + self._noise(block)
-        return covariance
+        return (along * self.prior) @ along.T + self._noise(block)
 
     def _cost(self, block: Block, noise: Array, theta: Array) -> float:
         """Minus twice the logarithm of the posterior at ``theta``, without constants."""

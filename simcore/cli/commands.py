@@ -31,8 +31,7 @@ class Entry:
     def function(self) -> Callable[..., Any]:
         """The function that declares the command; imports its module."""
         module, _, name = self.home.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"simcore.cli.{module}"), name)
-        return found
+        return getattr(import_module(f"simcore.cli.{module}"), name)
 
 
 #: The commands, in the order of ``simcore --help``.
@@ -166,16 +165,14 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
         if not ctx.allow_interspersed_args:  # they may be a script's own
-            of_script: list[str] = super().parse_args(ctx, args)
-            return of_script
+            return super().parse_args(ctx, args)
         if HELP_ALL in args:
             ctx.meta[HELP_ALL] = True
             args = [word if word != HELP_ALL else "--help" for word in args]
         known = {flag for param in self.params for flag in param.opts}
         words = (word.partition("=") for word in with_values(args))
         both = [f"{spelt(flag, known)}{eq}{value}" for flag, eq, value in words]
-        rest: list[str] = super().parse_args(ctx, both)
-        return rest
+        return super().parse_args(ctx, both)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in ``--help``, under headings where there are many."""

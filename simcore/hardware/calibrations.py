@@ -419,8 +419,7 @@ _ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
 
 def sources_of(text: str) -> Mapping[str, Any]:
     """The ``sources`` section of a profile's text: source key -> citation."""
-    sources: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
-    return sources
+    return parse_shipped(_SOURCES.findall(text)[0])["sources"]
 
 
 @lru_cache(maxsize=8)

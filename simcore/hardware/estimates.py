@@ -202,8 +202,7 @@ class Spreads:
         full recompute (only layer inputs are stored), "unlike" for other models in one stage,
         otherwise "any".
         """
-        estimate: Estimate = leaf(self.runtime["allocator_stuck"][kind])
-        return estimate
+        return leaf(self.runtime["allocator_stuck"][kind])
 
     def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
         """Scatter of measured memory around the model, over the bytes that a step allocates.

@@ -79,8 +79,7 @@ def linear_attention_tables() -> Mapping[str, Any]:
     data: Mapping[str, Any] = read_yaml(
         shipped_root() / "hardware_db" / "calibrations" / "linear_attention.yaml"
     )
-    tables: Mapping[str, Any] = data["linear_attention"]
-    return tables
+    return data["linear_attention"]
 
 
 def work_per_clock(kind: str, gpu: GpuSpec) -> Estimate:

@@ -115,8 +115,7 @@ class Profile(LinkFigures, Spreads):
             if found is None:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
             self._seen[key] = found
-        result: ClassFigures = self._seen[key]
-        return result
+        return self._seen[key]
 
     def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
         """Time of a class at ``clock`` over its time in a burst (``hardware.clocks``)."""
@@ -179,8 +178,7 @@ class Profile(LinkFigures, Spreads):
                 source = f"{found.source}, sustained clocks 1/{clocks.value:.3g}"
                 found = Estimate(found.value / clocks.value, sd_log, source)
             self._seen[key] = self.scaled(found, "compute", gpu=gpu.name)
-        result: Estimate = self._seen[key]
-        return result
+        return self._seen[key]
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
         """Class of a kind of kernel at a peak, and whether a convolution uses a GEMM class.
@@ -253,8 +251,7 @@ class Profile(LinkFigures, Spreads):
             kinds = dict.fromkeys((known, own_kind.removesuffix("_native")))
             found = self.over_blind(found, tuple(OF_MEMORY + k for k in kinds), gpu)
             self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
-        result: Estimate = self._seen[key]
-        return result
+        return self._seen[key]
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -285,8 +282,7 @@ class Profile(LinkFigures, Spreads):
             key = ("own", gpu.name)
             if key not in self._seen:
                 self._seen[key] = own.overlay(tables, f"{self.name}, {self.origin}")
-            merged: Mapping[str, Any] = self._seen[key]
-            return merged
+            return self._seen[key]
         if gpu.architecture == HOST_CPU:
             raise InvalidConfig(
                 [f"{gpu.name} is a CPU, which has no figures without a calibration: give "
@@ -348,8 +344,7 @@ class Profile(LinkFigures, Spreads):
         key = (table, gpu.name)
         if key not in self._seen:
             self._seen[key] = self._for(self.runtime[table], gpu, "bytes")
-        found: Estimate = self._seen[key]
-        return found
+        return self._seen[key]
 
     def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:
         """Rate of a kind of flash attention over that of the kernel that the op table timed.
@@ -405,8 +400,7 @@ class Profile(LinkFigures, Spreads):
                 "loader": self.loader(workload).sd_log,
                 "overlap": self.overlap_slowdown.sd_log,
             }
-        result: dict[CalibratedKnob, float] = self._seen[key]
-        return result
+        return self._seen[key]
 
     def _device_spreads(
         self, gpu: GpuSpec, peak: PeakName, conv_peak: PeakName, conv_frac: float

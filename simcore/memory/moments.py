@@ -269,8 +269,7 @@ class Gathering(NamedTuple):
             return self.gradients
         before = np.cumsum(self.gradients)  # of each instance and of those before it
         waiting = np.searchsorted(before, before + self.queued, side="right") - 1
-        found: Array = self.gradients + before[waiting] - before
-        return found
+        return self.gradients + before[waiting] - before
 
 
 def gathering_of(
@@ -346,8 +345,7 @@ def _staying(inputs: Array) -> Array:
     its gradient too, but for that of the next one, which is in work.
     """
     later = np.cumsum(inputs[::-1])[::-1] - inputs
-    found: Array = later + np.append(later[1:], 0.0)
-    return found
+    return later + np.append(later[1:], 0.0)
 
 
 def candidates(
@@ -404,8 +402,7 @@ def candidates(
     at, ticks, places = (np.concatenate(column) for column in zip(*moments, strict=True))
     found = bases.reshape(2 * n, -1)[at]
     found[:, : ticks.shape[1]] += ticks
-    in_order: Array = found[np.argsort(places, kind="stable")]
-    return in_order
+    return found[np.argsort(places, kind="stable")]
 
 
 @lru_cache(maxsize=1000)
@@ -451,8 +448,7 @@ def _undominated(rows: Array) -> NDArray[np.intp]:
     if len(left) <= _AT_ONCE:
         reached = (columns[:, :, None] >= columns[:, None, :]).all(axis=0)  # [by, which]
         earlier = _EARLIER[: len(left), : len(left)]
-        undominated: NDArray[np.intp] = left[~(reached & earlier).any(axis=0)]
-        return undominated
+        return left[~(reached & earlier).any(axis=0)]
     kept: list[np.intp] = []
     while len(left):  # no row exceeds the first; rows that it reaches or exceeds are dropped
         kept.append(left[0])

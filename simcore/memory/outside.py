@@ -203,5 +203,4 @@ def groups_of(
 def nccl_bytes(groups: Sequence[Group], *, nvlink: bool, direct: bool) -> Array:
     """Buffer bytes of all communicators of a rank [C]."""
     every = Group(np.stack([g.n_ranks for g in groups]), np.stack([g.here for g in groups]))
-    held: Array = communicator_bytes(every, nvlink=nvlink, direct=direct).sum(axis=0)
-    return held
+    return communicator_bytes(every, nvlink=nvlink, direct=direct).sum(axis=0)

@@ -73,8 +73,7 @@ class StageLimits:
             beside=self._beside,
         )
         needed = memory.needed.reshape(-1, n_stages)
-        held: list[list[bool]] = (needed <= self.limit_bytes[:, None]).tolist()
-        return held
+        return (needed <= self.limit_bytes[:, None]).tolist()
 
     @cached_property
     def _beside(self) -> Beside:

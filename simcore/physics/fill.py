@@ -88,8 +88,7 @@ def array_fill(side: float, *lengths: FloatLike) -> FloatArray:
     through it ("How to Scale Your Model", TPUs: shorter axes are padded to the array's side).
     """
     filled = (x / (np.ceil(np.maximum(x, 1.0) / side) * side) for x in map(np.asarray, lengths))
-    share: FloatArray = np.prod(np.broadcast_arrays(*filled), axis=0)
-    return share
+    return np.prod(np.broadcast_arrays(*filled), axis=0)
 
 
 def attention_fill(
@@ -116,10 +115,7 @@ def attention_fill(
     tail = np.where(waves >= 1.0, wave_frac * np.ceil(waves) + (1.0 - wave_frac) * waves, 1.0)
     seq_kv, head_dim = np.maximum(seq_kv, 1.0), np.maximum(head_dim, 1.0)
     padded = np.ceil(head_dim / MATRIX_DEPTH) * MATRIX_DEPTH
-    fill: FloatArray = (
-        waves / tail * (seq_kv / (seq_kv + half_depth)) * (head_dim / (padded + half_width))
-    )
-    return fill
+    return waves / tail * (seq_kv / (seq_kv + half_depth)) * (head_dim / (padded + half_width))
 
 
 #: Tiles of CUTLASS's memory-efficient attention in fp32, Ampere and later: queries of a block, keys
@@ -160,8 +156,7 @@ def tiled_attention_fill(
     depth = np.ceil(head_dim / _TILE_DEPTH) * _TILE_DEPTH
     padded = (depth + np.ceil(head_dim / columns) * columns) / 2.0
     along = seq_kv / (keys + half_depth) * head_dim / (padded + half_width)
-    fill: FloatArray = np.minimum(blocks / np.where(small, *_BUSY_BLOCKS), 1.0) * along
-    return fill
+    return np.minimum(blocks / np.where(small, *_BUSY_BLOCKS), 1.0) * along
 
 
 #: Exponentials per SM and clock (MUFU.EX2): 4 per quadrant since Volta; doubled in Blackwell

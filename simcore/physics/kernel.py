@@ -37,8 +37,7 @@ def roofline_s(compute_s: FloatLike, memory_s: FloatLike, start_s: FloatLike = 0
 
     The exponent 2 is close to the fit of op tables (1.9) and needs no power function.
     """
-    time_s: FloatArray = np.sqrt(np.square(compute_s) + np.square(memory_s)) + start_s
-    return time_s
+    return np.sqrt(np.square(compute_s) + np.square(memory_s)) + start_s
 
 
 # -- memory traffic --------------------------------------------------------------------------------
@@ -89,8 +88,7 @@ def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -
     reread = traffic.reread_bytes * missed_frac(traffic.row_bytes, limits.rows_per_l2_byte)
     stream_s = (traffic.n_bytes + reread) / bytes_per_s
     one_by_one_s = np.maximum(traffic.rows * limits.row_s, traffic.indexed * limits.indexed_s)
-    seconds: FloatArray = np.maximum(stream_s, one_by_one_s)
-    return seconds
+    return np.maximum(stream_s, one_by_one_s)
 
 
 #: Bytes read and written by the rows in flight, over the L2 size: up to STAYS the second pass finds
@@ -112,8 +110,7 @@ def missed_frac(row_bytes: FloatLike, rows_per_l2_byte: float) -> FloatArray:
     bytes of L2.
     """
     over_l2 = np.asarray(row_bytes, dtype=float) * rows_per_l2_byte
-    missed: FloatArray = np.minimum(np.maximum((over_l2 - STAYS) / (LEAVES - STAYS), 0.0), 1.0)
-    return missed
+    return np.minimum(np.maximum((over_l2 - STAYS) / (LEAVES - STAYS), 0.0), 1.0)
 
 
 #: Clocks of a block per element that it reads or writes, by bytes per element.
@@ -168,8 +165,7 @@ def column_sums_s(
     blocks = np.ceil(np.asarray(columns, dtype=float) / SUMMED_COLUMNS)
     shared = (np.asarray(rows) > SHARED_ROWS) & (blocks < sm_count / 2.0)
     seconds = np.ceil(blocks / sm_count) * n_bytes / (blocks * sm_bytes_per_s)
-    found: FloatArray = np.where(shared, 0.0, seconds)
-    return found
+    return np.where(shared, 0.0, seconds)
 
 
 #: Bytes of a tensor over the size of L2: up to STILL_THERE the next kernel finds it, from GONE on
@@ -188,8 +184,7 @@ def in_cache_frac(tensor_bytes: FloatLike, l2_bytes: float) -> FloatArray:
     FOUND · clip((GONE - bytes / L2) / (GONE - STILL_THERE), 0, 1)
     """
     over_l2 = np.asarray(tensor_bytes, dtype=float) / l2_bytes
-    found: FloatArray = FOUND * np.clip((GONE - over_l2) / (GONE - STILL_THERE), 0.0, 1.0)
-    return found
+    return FOUND * np.clip((GONE - over_l2) / (GONE - STILL_THERE), 0.0, 1.0)
 
 
 # -- layout and alignment --------------------------------------------------------------------------
@@ -205,8 +200,7 @@ def either_layout_s(
     Either matrix units compute in channels-last layout (``channels_last_s``) and kernels before and
     after transpose ``turned_bytes``, or vector units take the tensors as they are (``direct_s``).
     """
-    seconds: FloatArray = np.minimum(channels_last_s + turned_bytes * s_per_byte, direct_s)
-    return seconds
+    return np.minimum(channels_last_s + turned_bytes * s_per_byte, direct_s)
 
 
 #: Output tile of kernels for unaligned rows, as their names state it.

@@ -17,8 +17,7 @@ def crowding(workers: Array, ranks_of_node: Array | float, cores: float) -> Arra
 
     ``workers``: those of a rank that have work.
     """
-    shared: Array = np.maximum(1.0, workers * ranks_of_node / cores)
-    return shared
+    return np.maximum(1.0, workers * ranks_of_node / cores)
 
 
 def batch_period_s(
@@ -44,8 +43,7 @@ def batch_period_s(
     spread = most_work(np.rint(n_ranks * busy), samples, sample_sd_frac) - 1.0
     of_epoch = spread / np.sqrt(np.maximum(1.0, batches / workers))
     of_lead = spread**2 / (2.0 * (prefetch - 1.0)) if prefetch > 1 else spread
-    period: Array = batch_s / workers * (1.0 + np.minimum(spread, np.maximum(of_epoch, of_lead)))
-    return period
+    return batch_s / workers * (1.0 + np.minimum(spread, np.maximum(of_epoch, of_lead)))
 
 
 def epoch_s(batches: Array, use_s: Array, period_s: Array, first_s: Array, workers: float) -> Array:

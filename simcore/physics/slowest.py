@@ -53,5 +53,4 @@ def most_work(n_ranks: Array, samples: Array, sd_frac: float) -> Array:
     """
     counts, index = np.unique(n_ranks, return_inverse=True)
     largest = np.array([expected_maximum(int(n)) for n in counts])[index]
-    work_frac: Array = 1.0 + sd_frac / np.sqrt(samples) * largest
-    return work_frac
+    return 1.0 + sd_frac / np.sqrt(samples) * largest

@@ -35,8 +35,7 @@ def groups_of(n_nodes: int, size: int, stride: int) -> Index:
     size = max(1, min(size, n_nodes // stride))
     blocks = max(1, n_nodes // (size * stride))
     first = np.arange(blocks)[:, None] * (size * stride) + np.arange(stride)
-    found: Index = first.reshape(-1, 1) + stride * np.arange(size)
-    return found
+    return first.reshape(-1, 1) + stride * np.arange(size)
 
 
 def _joined(groups: Index, one: Index, other: Index, need: Array | float) -> Flows:

@@ -69,11 +69,10 @@ def with_chunks(c: Candidates, goal: Goal, samples: float | None, top: int) -> C
 
 def _needs_more(c: Candidates, i: int) -> NDArray[np.bool_]:
     """Which candidates are like candidate ``i``, with as many micro-batches or more [C]."""
-    found: NDArray[np.bool_] = (
+    return (
         (c.form == c.form[i]) & (c.cluster == c.cluster[i])
         & (c.micro_batch == c.micro_batch[i]) & (c.grad_accum >= c.grad_accum[i])
     )  # fmt: skip
-    return found
 
 
 def can_have_chunks(space: Space) -> bool:
@@ -104,8 +103,7 @@ def _least_s(c: Candidates) -> Array:
     pp = np.array([f.layout.pp for f in c.forms], dtype=np.float64)[c.form]
     n, m = float(MOST_CHUNKS), c.grad_accum
     one, most = (1.0 - (1.0 - 1.0 / k) ** pp for k in (m, m * n))
-    found: Array = c.balanced_s * one / (n * most) * (1.0 - _HIDDEN_FRAC)
-    return found
+    return c.balanced_s * one / (n * most) * (1.0 - _HIDDEN_FRAC)
 
 
 def _with_best_chunks(

@@ -114,8 +114,7 @@ class Judged:
         index = np.flatnonzero(self.meets)
         cost = np.nan_to_num(self.runs.cost_usd, nan=np.inf)
         keys = (self.c.memory_bytes, self.c.n_gpus, self.runs.time_s, cost, self.objective)
-        found: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
-        return found
+        return index[np.lexsort([k[index] for k in keys])].tolist()
 
     def front(self) -> list[int]:
         """Indices of the Pareto front of time and cost (of time and GPUs without prices), fastest
@@ -125,8 +124,7 @@ class Judged:
         cost, time = self.runs.cost_usd[index], self.runs.time_s[index]
         other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
         kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
-        found: list[int] = index[kept[np.argsort(time[kept])]].tolist()
-        return found
+        return index[kept[np.argsort(time[kept])]].tolist()
 
 
 def judge(c: Candidates, goal: Goal, samples: float | None) -> Judged:

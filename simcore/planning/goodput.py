@@ -98,14 +98,12 @@ class Reliability:
             if total is None
             else np.full_like(np.asarray(n_gpus, dtype=float), total)
         )
-        seconds: Array = np.asarray(checkpoint_bytes, dtype=float) / rate
-        return seconds
+        return np.asarray(checkpoint_bytes, dtype=float) / rate
 
 
 def young_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
     """First-order estimate of the best checkpoint interval [s]: sqrt(2 delta M) (Young 1974)."""
-    found: Array = np.sqrt(2.0 * np.asarray(save_s) * np.asarray(mtbf_s))
-    return found
+    return np.sqrt(2.0 * np.asarray(save_s) * np.asarray(mtbf_s))
 
 
 def daly_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
@@ -210,8 +208,7 @@ def straggler_factor(n_nodes: Array | float, rel: Reliability) -> Array:
         one = (1.0 - p) * phi(np.log(x) / sd) + p * phi(np.log(x / slow) / sd)
         tail = 1.0 - one[None, :] ** n[:, None]
         factor = low + ((tail[:, 1:] + tail[:, :-1]) / 2.0 * np.diff(x)).sum(axis=1)
-    found: Array = factor.reshape(np.shape(n_nodes))
-    return found
+    return factor.reshape(np.shape(n_nodes))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,8 +60,7 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Value
     specs = [clusters[int(i)] for i in used]
 
     def of_cluster(values: Sequence[int]) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = np.array(values, dtype=np.int64)[where]
-        return found
+        return np.array(values, dtype=np.int64)[where]
 
     n_gpus = of_cluster([c.n_gpus for c in specs])
     ranks = of_cluster([layout.data_ranks(c.n_gpus) for c in specs])
@@ -88,8 +87,7 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Value
 def as_array(values: Values, n: int) -> NDArray[Any]:
     """A column as an array of ``n`` rows; equal texts share one object."""
     if isinstance(values, Coded):
-        words: NDArray[Any] = np.array(values.words, dtype=object)[values.codes]
-        return words
+        return np.array(values.words, dtype=object)[values.codes]
     if isinstance(values, np.ndarray):
         return values
     kind = object if values is None or isinstance(values, str) else None

@@ -222,8 +222,7 @@ def _goal(question: PlanQuestion, attempts: Attempts, space: Space | None) -> Go
             reliability=question.reliability or Reliability(),
         ),
     )
-    goal: Goal | None = attempts.get("goal")
-    return goal
+    return attempts.get("goal")
 
 
 def _deadline_text(deadline: str | date | timedelta) -> str:

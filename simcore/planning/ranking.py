@@ -206,8 +206,7 @@ class Front:
 
     def _floor(self, resource: Array) -> Array:
         """Throughput that the front reaches with at most this much of the resource [C]."""
-        found: Array = self._reached[np.searchsorted(self._known, resource, side="right")]
-        return found
+        return self._reached[np.searchsorted(self._known, resource, side="right")]
 
     def merge(self, points: Sequence[Point]) -> None:
         """Add points that fit; all of them are later than the points added so far."""

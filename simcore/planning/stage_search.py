@@ -66,8 +66,7 @@ def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
         return np.zeros(len(c), dtype=bool)
     layouts = (form.layout for form in c.forms)
     open_ = np.array([x.pp > 1 and schedule_of(x).takes_stages for x in layouts], dtype=bool)
-    found: NDArray[np.bool_] = open_[c.form]
-    return found
+    return open_[c.form]
 
 
 def bars(c: Candidates, value: Array, top: int) -> Array:
@@ -78,8 +77,7 @@ def bars(c: Candidates, value: Array, top: int) -> Array:
     best = np.full(len(c.space.clusters), np.inf)
     np.minimum.at(best, c.cluster, value)
     last = np.partition(best, top - 1)[top - 1] if top <= len(best) else np.inf
-    bars: Array = np.minimum(best, last)
-    return bars
+    return np.minimum(best, last)
 
 
 class _Cuts:

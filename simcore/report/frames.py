@@ -42,8 +42,7 @@ def frame(result: object) -> DataFrame:
         else v
         for name, v in columns_of(result).items()
     }
-    made: DataFrame = pandas.DataFrame(columns, copy=False)
-    return made
+    return pandas.DataFrame(columns, copy=False)
 
 
 def of_records(records: list[dict[str, Any]]) -> DataFrame:
@@ -52,8 +51,7 @@ def of_records(records: list[dict[str, Any]]) -> DataFrame:
         import pandas
     except ImportError:
         raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
-    made: DataFrame = pandas.json_normalize(records)
-    return made
+    return pandas.json_normalize(records)
 
 
 @singledispatch

@@ -35,7 +35,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
     """A prediction as plain data that conforms to ``docs/prediction.schema.json``."""
     m, t = p.memory, p.step_time_s
     low, high = m.shown_interval_bytes
-    result: dict[str, Any] = finite(
+    return finite(
         {
             "schema_version": SCHEMA_VERSION,
             "fits": p.fits,
@@ -141,7 +141,6 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "assumptions": p.assumptions,
         }
     )
-    return result
 
 
 def _gains(what_ifs: Iterable[WhatIf]) -> list[dict[str, Any]]:
@@ -168,7 +167,7 @@ def scaling_to_dict(s: Scaling) -> dict[str, Any]:
     def span(i: Interval) -> dict[str, float]:
         return {"value": i.value, "low": i.low, "high": i.high}
 
-    result: dict[str, Any] = finite(
+    return finite(
         {
             "schema_version": SCHEMA_VERSION,
             "model": s.model,
@@ -189,7 +188,6 @@ def scaling_to_dict(s: Scaling) -> dict[str, Any]:
             "measured": [asdict(m) for m in s.measured],
         }
     )
-    return result
 
 
 def dumps(data: Any) -> str:

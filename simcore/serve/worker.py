@@ -157,8 +157,7 @@ class _Process:
             fresh = not self._alive()
             failed, found = await self._tried(work, args)
             if not failed:
-                result: T = found
-                return result
+                return found
             if isinstance(found, SimcoreError):
                 raise found
             self.close()

@@ -144,8 +144,7 @@ class Timeline:
     @property
     def makespan_s(self) -> Array:
         """End of the last task [C]."""
-        found: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
-        return found
+        return self.finish_s[self.graph.last_tasks].max(axis=0)
 
 
 def makespan_s(graph: StepGraph, duration_s: Sequence[Array]) -> Array:

@@ -459,8 +459,7 @@ def kernel_table(
     start = np.cumsum([0, *(len(phase) for phase in phases[:-1])])
 
     def per_phase(amounts: Array) -> Array:
-        total: Array = np.add.reduceat((amounts.T * kernels["count"]).T, start)
-        return total
+        return np.add.reduceat((amounts.T * kernels["count"]).T, start)
 
     backward, kinds = kernels["backward"].astype(np.intp), kernels["kind"]
     issued = kernels["calls"][:, None] * (_host_work()[backward, kinds] if eager else ONE_ISSUE)

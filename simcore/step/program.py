@@ -111,13 +111,11 @@ class Program:
     @property
     def compute_tasks(self) -> list[int]:
         """Numbers of the compute tasks."""
-        found: list[int] = np.flatnonzero(self.rows < len(self.weights)).tolist()
-        return found
+        return np.flatnonzero(self.rows < len(self.weights)).tolist()
 
     def phases_run(self, rank_class: int) -> Array:
         """How much of each phase all compute tasks of a rank class run together [P]."""
-        found: Array = (self.compute_counts * (self.compute_class == rank_class)) @ self.weights
-        return found
+        return (self.compute_counts * (self.compute_class == rank_class)) @ self.weights
 
 
 @lru_cache(maxsize=1000)

@@ -193,8 +193,7 @@ def sync_norms_s(workload: Workload, points: Points) -> Array:
     group = points.group(points.n_ranks, points.n_nodes)
     size = np.array([[FP32_BYTES * workload.buffers_numel / workload.sync_norms]])
     each = collective_time_s("all_reduce", size, group)[0] + workload.sync_norm_wait_s
-    found: Array = 2.0 * workload.sync_norms * points.grad_accum * each
-    return found
+    return 2.0 * workload.sync_norms * points.grad_accum * each
 
 
 # -- collectives of a captured script itself -------------------------------------------------------

@@ -39,8 +39,7 @@ def phase_seconds(
 ) -> Array:
     """Device seconds of each phase for each column [P, U]; arguments of ``kernel_seconds``."""
     seconds = kernel_seconds(table, rates, micro_batch, compute, memory)
-    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
-    return result
+    return np.add.reduceat(seconds, table.phase_start, axis=0)
 
 
 def kernel_seconds(
@@ -70,8 +69,7 @@ def _timed_ratios(rates: KernelRates) -> Array:
     batches, own = np.unique(rates.timed.batch, return_inverse=True)
     one = np.ones(len(batches))
     formula_s = _formula_s(rates.timed.table, rates.alone or rates, batches, one, one)
-    ratios: Array = rates.timed.seconds / formula_s[np.arange(len(own)), own]
-    return ratios
+    return rates.timed.seconds / formula_s[np.arange(len(own)), own]
 
 
 def _formula_s(
@@ -160,8 +158,7 @@ def _of_linear_attention(rates: KernelRates) -> NDArray[np.void]:
 
 def _at(amounts: Array, batch: Array) -> Array:
     """Amounts [..., K, 2], a fixed part and a part per sample, at each batch [..., K, B]."""
-    found: Array = amounts[..., :1] + amounts[..., 1:] * batch
-    return found
+    return amounts[..., :1] + amounts[..., 1:] * batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +254,7 @@ def _edge_samples(sides: Array) -> Array:
     grouped = sides[:, 3, :1] > 1.0
     at_edges = grouped & (fixed > 0.0) & (per_sample > 0.0)
     found: Array = np.where(at_edges, fixed / np.where(at_edges, per_sample, 1.0), 0.0)
-    total: Array = found.sum(axis=1, keepdims=True)
-    return total
+    return found.sum(axis=1, keepdims=True)
 
 
 def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
@@ -432,8 +428,7 @@ def pass_seconds(
     """
     _, column, _ = _distinct(strategy, classes, points, work_sd_frac, waits)
     of_class = [sums @ seconds for sums, seconds in zip(computing.whole, phases, strict=True)]
-    slowest: Array = reduce(np.maximum, of_class)[:, column]
-    return slowest
+    return reduce(np.maximum, of_class)[:, column]
 
 
 def _most(points: Points, work_sd_frac: float) -> Array:

@@ -142,8 +142,7 @@ def tied_s(points: Points, placed: Placed) -> Array:
     share = np.where(apart, 1.0 / placed.gpus_per_node, 1.0)
     pair = points.group(np.full(len(points), 2.0), np.where(apart, 2.0, 1.0), nic_share=share)
     size = np.full((1, len(points)), placed.tied_bytes)
-    seconds: Array = collective_time_s("all_reduce", size, pair)[0] * points.use_comm
-    return seconds
+    return collective_time_s("all_reduce", size, pair)[0] * points.use_comm
 
 
 def alone_frac(placed: Placed, micro_batches: Array) -> Array:
@@ -156,8 +155,7 @@ def alone_frac(placed: Placed, micro_batches: Array) -> Array:
     """
     schedule, last = placed.schedule, placed.layout.pp - 1
     first = schedule.in_flight(placed.layout, last, micro_batches)
-    found: Array = np.minimum(first * schedule.directions / micro_batches, 1.0)
-    return found
+    return np.minimum(first * schedule.directions / micro_batches, 1.0)
 
 
 def exposed(

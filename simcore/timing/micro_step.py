@@ -18,15 +18,13 @@ def micro_step_s(steps: Steps, points: Points) -> Array:
     """Compute seconds of one micro-step [C], with the gradient sum where there are several."""
     once = steps.terms_s["forward"] + steps.terms_s["backward"]
     more = np.maximum(points.grad_accum - 1.0, 1.0)
-    result: Array = np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
-    return result
+    return np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
 
 
 def forward_share(steps: Steps) -> Array:
     """Share of a micro-step's compute that is forward."""
     forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
-    share: Array = forward / np.maximum(forward + backward, TINY)
-    return share
+    return forward / np.maximum(forward + backward, TINY)
 
 
 def of_slowest(terms_s: dict[str, Array], slowest: NDArray[np.intp]) -> dict[str, Array]:

@@ -124,8 +124,7 @@ class Quantities:
     @property
     def reduces(self) -> NDArray[np.bool_]:
         """Whether there is anything to reduce [C]: a single device is not wrapped in DDP."""
-        shared: NDArray[np.bool_] = (self.points.n_ranks > 1) & (self.points.use_comm > 0)
-        return shared
+        return (self.points.n_ranks > 1) & (self.points.use_comm > 0)
 
     def _elementwise(self, n_bytes: Array | float, launches: Array | float, index: int) -> Array:
         """Seconds of elementwise kernels that move ``n_bytes``."""
@@ -212,8 +211,7 @@ class Quantities:
         if not known:
             return 1.0
         sizes, ratios = np.log(np.array(known)).T
-        found: Array = np.exp(np.interp(np.log(self.numel), sizes, ratios))
-        return found
+        return np.exp(np.interp(np.log(self.numel), sizes, ratios))
 
     def _tensor_by_tensor(self, each_bytes: float, index: int) -> Array:
         """Seconds of a loop over tensors that waits for an answer of the device at each of them.
@@ -386,8 +384,7 @@ class Quantities:
         """Rate of copies between a device and host memory, near or on another socket."""
         c = self.classes[index]
         far = c.far_bytes_per_s if target == "cpu-far" else np.inf
-        rate: Array = np.minimum(c.h2d_bytes_per_s, far)
-        return rate
+        return np.minimum(c.h2d_bytes_per_s, far)
 
     def _host_width(self, width_bytes: float) -> float:
         """Bytes an element of a tensor that is copied between host and device."""

@@ -126,8 +126,7 @@ class KernelRates:
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
-        row: np.void = self.kinds[KINDS.index(kind)]
-        return row
+        return self.kinds[KINDS.index(kind)]
 
     @cached_property
     def turns_layouts(self) -> bool:
@@ -258,8 +257,7 @@ def _wide_attention(
     on_matrix_units = gpu.vendor == "NVIDIA" and gpu.peak("tf32") is not None
     if precision.low_bytes < FP32_BYTES or not on_matrix_units or profile.own(gpu) is not None:
         return None
-    found: Mapping[str, Any] = profile.runtime["attention_fp32"]
-    return found
+    return profile.runtime["attention_fp32"]
 
 
 def _of_flash(table: Estimate, share: Estimate) -> Estimate:

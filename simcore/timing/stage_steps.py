@@ -74,8 +74,7 @@ class StageSteps:
     @property
     def total_s(self) -> Array:
         """Time of the whole step."""
-        found: Array = self.steps.step_s + self.spent_s + self.shared_s
-        return found
+        return self.steps.step_s + self.spent_s + self.shared_s
 
     def of(self, kind: int) -> StageSteps:
         """The step of one kind of stage, arrays [C]."""

@@ -94,8 +94,7 @@ def timed_factors(
     """
     batches, column = np.unique(micro_batch, return_inverse=True)
     factors = np.stack([_factors(table, timed, float(b)) @ np.log(ratios) for b in batches], axis=1)
-    found: Array = np.exp(factors)[:, column]
-    return found
+    return np.exp(factors)[:, column]
 
 
 @lru_cache(maxsize=256)
@@ -109,15 +108,13 @@ def _factors(table: KernelTable, timed: TimedKernels, batch: float) -> Array:
     of_phase = of_kind & (kernels["backward"][:, None] == others["backward"])
     weights *= np.where(of_phase.any(axis=1, keepdims=True), of_phase, of_kind)
     total = weights.sum(axis=1, keepdims=True)
-    found: Array = weights / np.where(total, total, 1.0)
-    return found
+    return weights / np.where(total, total, 1.0)
 
 
 @lru_cache(maxsize=64)
 def _same_kernel(table: KernelTable, timed: TimedKernels) -> NDArray[np.bool_]:
     """Whether each kernel of a table is a timed one, at whatever batch [K, M]."""
-    same: NDArray[np.bool_] = np.array(kernel_texts(table))[:, None] == np.array(timed.texts)
-    return same
+    return np.array(kernel_texts(table))[:, None] == np.array(timed.texts)
 
 
 @lru_cache(maxsize=64)
@@ -132,12 +129,10 @@ def _features(table: KernelTable, batch: Array) -> Array:
     _, n, k, groups = (kernels["sides"][..., 0] + kernels["sides"][..., 1] * batch[:, None]).T
     n_bytes = kernels["n_bytes"][:, 0] + kernels["n_bytes"][:, 1] * batch
     amounts = n_bytes, kernels["flop"] * batch, n, k, groups, kernels["rows"] * batch
-    features: Array = np.log(np.maximum(np.stack(amounts, axis=1), 1.0))
-    return features
+    return np.log(np.maximum(np.stack(amounts, axis=1), 1.0))
 
 
 def timed_here(table: KernelTable, timed: TimedKernels, batch: float) -> NDArray[np.bool_]:
     """Whether each kernel of a table was itself timed at this batch [K]."""
     squared = np.square(_features(table, np.array([batch]))[:, None] - _own(timed)).sum(axis=-1)
-    here: NDArray[np.bool_] = (_same_kernel(table, timed) & (squared <= SAME)).any(axis=1)
-    return here
+    return (_same_kernel(table, timed) & (squared <= SAME)).any(axis=1)

@@ -67,8 +67,7 @@ def _fitted(leaf: Mapping[str, Any], curve: CollectiveCurve) -> Array:
     latency = parse_quantity(leaf["latency"], "seconds")
     rate = leaf["value"] * curve.link_bytes_per_s / bus_factor(curve.op, curve.ranks)
     transfer = curve.n_bytes / rate
-    time: Array = latency + transfer + leaf["ramp"] * np.sqrt(latency * transfer)
-    return time
+    return latency + transfer + leaf["ramp"] * np.sqrt(latency * transfer)
 
 
 @lru_cache(maxsize=1)

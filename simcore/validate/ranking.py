@@ -100,8 +100,7 @@ def ranks(values: Array) -> Array:
     """Ranks from 1 [n]; equal values share their mean rank."""
     in_order = np.sort(values)
     less, not_more = (np.searchsorted(in_order, values, side) for side in ("left", "right"))
-    mean: Array = (less + not_more + 1) / 2.0
-    return mean
+    return (less + not_more + 1) / 2.0
 
 
 def spearman(a: Array, b: Array) -> float | None:
@@ -270,8 +269,7 @@ def _by_twos(family: Array) -> Array:
     less, more = (f(measured[first], measured[second]) for f in (np.minimum, np.maximum))
     signs = np.sign(predicted[first] - predicted[second])
     right = (1.0 + signs * np.sign(measured[first] - measured[second])) / 2.0
-    found: Array = np.stack([more / less - 1.0, right])
-    return found
+    return np.stack([more / less - 1.0, right])
 
 
 def _pairs(apart: Array, right: Array, least: float) -> Pairs:
@@ -296,5 +294,4 @@ def _scatter(of: Sequence[Timed]) -> Array:
     if n < 2:
         return np.zeros(0)
     logs = np.log([t.measured for t in of])
-    found: Array = (logs - logs.mean()) * math.sqrt(n / (n - 1.0))
-    return found
+    return (logs - logs.mean()) * math.sqrt(n / (n - 1.0))

@@ -261,8 +261,7 @@ def _order(order: Order) -> list[str]:
 
 def remarks() -> dict[str, dict[str, str]]:
     """The ``title`` of each table, and its ``remarks`` where it has some."""
-    found: dict[str, dict[str, str]] = read_yaml(corpora_folder() / "report.yaml")
-    return found
+    return read_yaml(corpora_folder() / "report.yaml")
 
 
 def report(paths: Sequence[Path]) -> str:

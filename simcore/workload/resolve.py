@@ -174,8 +174,7 @@ def _resolved_once(_trust: type, text: str, inputs: tuple[str, ...]) -> ModelSou
     if path.suffix == ".json" or (folder and (path / "config.json").is_file()):
         from simcore.workload.huggingface import read_config
 
-        config: ModelSource = read_config(path / "config.json" if folder else path)
-        return config
+        return read_config(path / "config.json" if folder else path)
     if "/" in text and path.is_file():
         raise DataError("is no model file: a .yaml of models_db or a config.json", file=path)
     if ":" in text and not path.exists():

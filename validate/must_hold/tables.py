@@ -142,8 +142,7 @@ class Tables:
     @property
     def ops_models(self) -> dict[str, Any]:
         """Errors over rows of whole fp32 models, with fits that leave out the GPU's family."""
-        found: dict[str, Any] = self._ops["family"]["kinds"]["model"]
-        return found
+        return self._ops["family"]["kinds"]["model"]
 
     @cached_property
     def _ops(self) -> dict[str, dict[str, Any]]:

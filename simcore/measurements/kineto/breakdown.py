@@ -267,5 +267,4 @@ class _FreeTime:
         bounds = len(self._cuts)
         open_pieces = np.bincount(first, minlength=bounds) - np.bincount(last, minlength=bounds)
         self._free_s[np.cumsum(open_pieces)[:-1] > 0] = 0.0
-        taken_s: FloatArray = passed[last] - passed[first]
-        return taken_s
+        return passed[last] - passed[first]

@@ -166,10 +166,7 @@ class Group:
         uplinks = self.leaf_nodes / (self.library.oversubscription * LEAF_CROSSINGS[sends])
         if uplinks >= 1.0:
             return self.inter_bw_bytes_per_s
-        bw_bytes_per_s: Array = self.inter_bw_bytes_per_s * np.where(
-            self.n_nodes > self.leaf_nodes, uplinks, 1.0
-        )
-        return bw_bytes_per_s
+        return self.inter_bw_bytes_per_s * np.where(self.n_nodes > self.leaf_nodes, uplinks, 1.0)
 
     def fabric_share(self, sends: Pattern) -> Array | None:
         """Share of a node's rate that a pattern gets on the fabric's graph; None without one."""
@@ -202,8 +199,7 @@ def ramped_s(fixed_s: Array | float, transfer_s: Array, ramp: Array | float) -> 
     plain: Array = fixed_s + transfer_s
     if isinstance(ramp, float) and not ramp:
         return plain
-    result: Array = plain + ramp * np.sqrt(fixed_s * transfer_s)
-    return result
+    return plain + ramp * np.sqrt(fixed_s * transfer_s)
 
 
 class Option(NamedTuple):

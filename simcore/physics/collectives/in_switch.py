@@ -26,8 +26,7 @@ def switch_bus(group: Group) -> Array:
     and 838 GB/s); measured on B200 with 6 and 7 ranks: 778 and 811 GB/s.
     """
     heads = np.minimum(group.a_node, nccl.NVLS_HEADS)
-    bus: Array = group.nvls_bw_bytes_per_s * (heads - 1.0) / heads
-    return bus
+    return group.nvls_bw_bytes_per_s * (heads - 1.0) / heads
 
 
 def _has_switch(group: Group) -> Flags:
@@ -35,8 +34,7 @@ def _has_switch(group: Group) -> Flags:
     lib = group.library
     if lib.generation < 0 or not lib.nvls_bw_bytes_per_s:
         return np.zeros(1, dtype=bool)
-    enough_ranks: Flags = group.a_node >= nccl.NVLS_LEAST_RANKS[lib.generation]
-    return enough_ranks
+    return group.a_node >= nccl.NVLS_LEAST_RANKS[lib.generation]
 
 
 def _simple(
@@ -52,8 +50,7 @@ def _simple(
 def _all_reduce_s_per_byte(group: Group, bus: Array) -> Array:
     """Seconds per byte of an all-reduce at a bus bandwidth."""
     n = group.n_ranks
-    s_per_byte: Array = 2.0 * (n - 1.0) / n / np.maximum(bus, TINY)
-    return s_per_byte
+    return 2.0 * (n - 1.0) / n / np.maximum(bus, TINY)
 
 
 class Nvls(Algorithm):

@@ -102,8 +102,7 @@ def hop_s(group: Group, nvlink_s: Array, pcie_s: Array) -> Array:
     """Seconds per hop within a node; over PCIe plus the path's latency beyond that of one port."""
     if group.library.nvlink:
         return nvlink_s
-    more: Array = np.maximum(group.intra_hop_s - RING_PCIE_S[SIMPLE], 0.0) + pcie_s
-    return more
+    return np.maximum(group.intra_hop_s - RING_PCIE_S[SIMPLE], 0.0) + pcie_s
 
 
 def net_s(group: Group, seconds: float, latencies: float = 2.0) -> float:
@@ -121,8 +120,7 @@ def ll_limit(group: Group) -> Array:
     two, more = _LL_NET[group.library.amd_host]
     between = np.where(group.n_nodes > 2, more, two)
     node = _LL_NODE_SINCE if group.library.release >= CHANGED else _LL_NODE
-    limit: Array = np.where(group.n_nodes > 1, between, node[group.library.generation])
-    return limit
+    return np.where(group.n_nodes > 1, between, node[group.library.generation])
 
 
 def tree_ll128_limit(group: Group) -> Array | float:
@@ -138,11 +136,9 @@ def channel_limit(group: Group, table: tuple[tuple[float, float], ...]) -> Array
         return np.inf
     two, more = table[group.library.generation]
     share = np.where(group.n_nodes > 2, more, two) * (GIGA / each)
-    limit: Array = np.where(group.n_nodes > 1, group.inter_bw_bytes_per_s * share, np.inf)
-    return limit
+    return np.where(group.n_nodes > 1, group.inter_bw_bytes_per_s * share, np.inf)
 
 
 def depth(nodes: Array) -> Array:
     """Levels of a tree over nodes: floor(log2 nodes)."""
-    levels: Array = np.floor(np.log2(np.maximum(nodes, 1.0)))
-    return levels
+    return np.floor(np.log2(np.maximum(nodes, 1.0)))

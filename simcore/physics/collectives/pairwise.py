@@ -101,14 +101,12 @@ def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 
     """
     m = np.maximum(places, 1.0)
     if chosen >= groups:
-        share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
-        return share
+        return m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
     spread = np.minimum(groups / (chosen * m), 1.0)
     reached = np.array(chosen / groups * (1.0 - (1.0 - spread) ** copies))
     for n in np.unique(m[m < groups]):
         reached[m == n] = _reached_frac(round(float(n)), copies, groups, chosen)
-    traffic_frac: Array = m * reached / copies
-    return traffic_frac
+    return m * reached / copies
 
 
 @lru_cache(maxsize=256)

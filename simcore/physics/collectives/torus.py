@@ -66,8 +66,7 @@ def of_blocks(group: Group, figure: Callable[[int, int, int], float]) -> Array:
 
 def link_bytes_per_s(group: Group) -> Array:
     """Bandwidth of one link, each way [C]: that of a chip over the links on all axes."""
-    rate: Array = group.intra_bw_bytes_per_s / (2.0 * group.library.torus[0])
-    return rate
+    return group.intra_bw_bytes_per_s / (2.0 * group.library.torus[0])
 
 
 def busy_links(group: Group) -> Array:

@@ -200,8 +200,7 @@ class DaskWorkers(Workers):
         alone_s = 0.0
         while True:
             try:
-                found: Answer = ticket.result(timeout=_POLL_S)
-                return found
+                return ticket.result(timeout=_POLL_S)
             except KilledWorker:
                 raise SimcoreError(
                     f"--cluster {self._where}: workers keep ending at the same points of the "

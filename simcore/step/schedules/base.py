@@ -159,8 +159,7 @@ class Schedule:
             ]
             rows = self.play(layout, times, round(float(count) * self.directions))
             longest_s[on] = np.max([row[-1].finish_s - row[0].start_s for row in rows], axis=0)
-        found: Array = longest_s - micro_batches * (forward_s + backward_s)
-        return found
+        return longest_s - micro_batches * (forward_s + backward_s)
 
     def place_of(self, layout: Layout, stage: int, chunk: int) -> int:
         """Number of chunks of the model that a micro-batch passes before this one.
@@ -267,8 +266,7 @@ class Schedule:
         ``position``: of the stage, a number or [C]; ``micro_batches`` [C]: those of a step.
         """
         held = np.maximum(1.0, self.most_in_flight(layout, position))
-        found: Array = np.minimum(micro_batches / self.directions, held)
-        return found
+        return np.minimum(micro_batches / self.directions, held)
 
     def chunk_share(self, layout: Layout, position: int, layers: int, longest: int) -> float:
         """Layers that a stage holds in flight, over those that equally long chunks would hold.
@@ -330,5 +328,4 @@ def alternating(forward: Sequence[Work], backward: Sequence[Work], ahead: int) -
 def mean_stage(seconds: Array, stages: Sequence[int]) -> Array:
     """Mean over all stages of seconds that are given for each run: [C]."""
     count = np.array(stages, dtype=np.float64)[:, None]
-    found: Array = (count * seconds).sum(axis=0) / count.sum()
-    return found
+    return (count * seconds).sum(axis=0) / count.sum()

@@ -33,8 +33,7 @@ class GPipe(Schedule):
         once = mean_stage(forward_s, stages) + mean_stage(backward_s, stages)
         slowest = forward_s.max(axis=0) + backward_s.max(axis=0)
         whole = layout.pp * once + (micro_batches - 1.0) * slowest
-        found: Array = whole - micro_batches * (forward_s + backward_s)
-        return found
+        return whole - micro_batches * (forward_s + backward_s)
 
 
 SCHEDULES.register(GPipe.name)(GPipe())

@@ -100,8 +100,7 @@ class Interleaved(OneFOneB):
         half = 0.5 * messages_s  # forward's messages hide under backward, backward's under forward
         hidden = sum((np.minimum(half, busy) for busy in busy_s), np.zeros_like(messages_s))
         full = 1.0 - filling_frac(layout, behind, micro_batches)
-        found: Array = messages_s - full * hidden * (1.0 - slowdown)
-        return found
+        return messages_s - full * hidden * (1.0 - slowdown)
 
 
 def forwards_ahead(layout: Layout, behind: float | Array, of_round: int) -> float | Array:
@@ -119,8 +118,7 @@ def filling_frac(layout: Layout, behind: float | Array, micro_batches: Array) ->
     The forwards ahead of the first backward, out of A v in all (Narayanan et al. 2021).
     """
     ahead = forwards_ahead(layout, behind, layout.round_micro_batches)
-    found: Array = np.minimum(ahead / (micro_batches * layout.vpp), 1.0)
-    return found
+    return np.minimum(ahead / (micro_batches * layout.vpp), 1.0)
 
 
 IN_CHUNKS.register(Interleaved.name)(Interleaved())

@@ -99,8 +99,7 @@ def waiting_s(
     # last stage starts each round's backwards itself: the path leaves it before and after.
     twice = (rounds >= flight + 2.0) | (left == 0.0)
     idle = np.where(twice, first + last, np.maximum(first, last))
-    result: Array = (before + idle) / chunks
-    return result
+    return (before + idle) / chunks
 
 
 SCHEDULES.register(DEFAULT_SCHEDULE)(OneFOneB())

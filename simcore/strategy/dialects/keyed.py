@@ -59,8 +59,7 @@ class TableDialect:
     @cached_property
     def record(self) -> DialectRecord:
         """What each key means."""
-        found: DialectRecord = self.given or self.records[self.name]
-        return found
+        return self.given or self.records[self.name]
 
     @property
     def title(self) -> str:

@@ -225,8 +225,7 @@ class Name:
     def others(self) -> Mapping[str, str]:
         """Synonyms, to the names that they stand for."""
         if isinstance(self.also, str):
-            named: Mapping[str, str] = looked_up(self.also) if self.also else {}
-            return named
+            return looked_up(self.also) if self.also else {}
         return self.also
 
     def read(self, flag: str, value: object) -> str:

@@ -33,8 +33,7 @@ def _classes(t: Translation, key: str, _: Expression) -> int:
 def _architecture(t: Translation, endings: Mapping[str, str], x: Expression) -> str:
     """What the end of the first class in ``architectures`` means."""
     named = next(iter(t.fields.words("architectures")), "")
-    found: str = next((v for end, v in endings.items() if named.endswith(end)), x["default"])
-    return found
+    return next((v for end, v in endings.items() if named.endswith(end)), x["default"])
 
 
 @FORMS.register("length")

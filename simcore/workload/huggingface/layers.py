@@ -100,8 +100,7 @@ def _period(t: Translation, x: Expression, n: int) -> str:
 def _first(t: Translation, x: Expression, n: int) -> str:
     """``at``: letter of the first layers."""
     count = min(t.value(x["first"]), n)
-    letters: str = x["at"] * count + x["others"] * (n - count)
-    return letters
+    return x["at"] * count + x["others"] * (n - count)
 
 
 def _runs(t: Translation, x: Expression, n: int) -> str:

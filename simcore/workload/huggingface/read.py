@@ -99,8 +99,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         raise DataError(f"not valid JSON: {str(err).split(';')[0]}", file=path) from None
     if not isinstance(data, dict):
         raise DataError("must be an object of keys and values", file=path, line=1)
-    cleaned: dict[str, Any] = all_printable(data)
-    return cleaned
+    return all_printable(data)
 
 
 def _model_type(fields: Fields) -> str:

@@ -95,8 +95,7 @@ def type_record(name: str) -> TypeRecord:
 @lru_cache(maxsize=1)
 def shared() -> Mapping[str, Mapping[str, Any]]:
     """``tables`` of words by name, and ``sentences`` by name. Raises DataError."""
-    found: Mapping[str, Mapping[str, Any]] = MappingProxyType(read_yaml(_folder() / _SHARED))
-    return found
+    return MappingProxyType(read_yaml(_folder() / _SHARED))
 
 
 def _folder() -> Path:
@@ -143,5 +142,4 @@ def table(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """A table of words and their meanings, or the shared one of that name."""
     if not isinstance(given, str):
         return given
-    found: Mapping[str, Any] = shared()["tables"][given]
-    return found
+    return shared()["tables"][given]

@@ -63,8 +63,7 @@ def load(key: str) -> dict[str, Any] | None:
     try:
         found = read_entry(entry)
         if all(digest(f) == h for f, h in found["sources"].items()):
-            record: dict[str, Any] = found["record"]
-            return record
+            return found["record"]
     except (OSError, KeyError, TypeError, AttributeError):
         pass
     return None

@@ -89,7 +89,7 @@ def find_callable(text: TrustedName) -> Callable[[], Any]:
         found = getattr(found, part)
     if not callable(found):
         raise UsageError(f"{text} is not callable: name a function that returns an nn.Module")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def build(text: TrustedName) -> Built:

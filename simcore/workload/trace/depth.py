@@ -157,8 +157,7 @@ def forward_operators(
     """
     with fake_step((root,), inputs, "flash") as fake, _OperatorList() as mode:
         scalar_of(root(*fake), loss)
-    operators: list[tuple[object, ...]] = mode.operators
-    return operators
+    return mode.operators
 
 
 @dataclass(frozen=True)

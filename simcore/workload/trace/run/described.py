@@ -58,8 +58,7 @@ def _config_of(module: nn.Module) -> dict[str, Any] | None:
     for part in module.modules():
         config = getattr(part, "config", None)
         if config is not None and hasattr(config, "model_type") and hasattr(config, "to_dict"):
-            found: dict[str, Any] = config.to_dict()
-            return found
+            return config.to_dict()
     return None
 
 

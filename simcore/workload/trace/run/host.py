@@ -34,8 +34,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 def fake_mode() -> FakeTensorMode:
     """The mode that gives the tensors of the dry run that goes on."""
-    mode: FakeTensorMode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-    return mode
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
