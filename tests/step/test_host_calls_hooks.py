@@ -20,9 +20,11 @@ from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import OPTIMIZERS, Buckets, Strategy
-from simcore.workload.archs.bert import build as bert
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.transformer import build as transformer
 from simcore.workload.graph import Workload
+
+bert = BodyList("bert")
 
 PRECISION = PRECISIONS["bf16"]
 KERNEL_US = 10.0

@@ -12,9 +12,11 @@ from simcore.step.kernels import kernel_table, table_of
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import OPTIMIZERS, Strategy
-from simcore.workload.archs.bert import build as bert
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.transformer import build as transformer
 from simcore.workload.graph import Workload
+
+bert = BodyList("bert")
 
 FP32, AMP = PRECISIONS["fp32"], PRECISIONS["amp-bf16"]
 PLAIN = Strategy(precision=FP32, optimizer=OPTIMIZERS["adamw"])

@@ -9,8 +9,10 @@ from reference.bert import Bert
 from torch import Tensor
 from torch.nn import functional as F
 
-from simcore.workload.archs.bert import build
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.models import MODELS
+
+build = BodyList("bert")
 
 
 def _inputs(batch: int, seq: int, vocab: int) -> tuple[Tensor, Tensor, Tensor]:

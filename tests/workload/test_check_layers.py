@@ -10,7 +10,7 @@ import pytest
 from simcore.base.database import shipped_root
 from simcore.base.errors import DataError
 from simcore.cli.main import run
-from simcore.workload.archs import body_layers as _body_layers  # noqa: F401  (adds makers)
+from simcore.workload.archs import body_layers as _body_layers
 from simcore.workload.archs.check_layers import check_network
 from simcore.workload.archs.layers import MAKERS
 from simcore.workload.resolve import resolve_model
@@ -135,3 +135,47 @@ def test_a_user_s_record_is_an_architecture(ran: Said, tmp_path: Path) -> None:
     assert ran("--micro-batch", "4") == (0, "")
     code, text = ran("--set", "widht=8")
     assert code == 2 and "did you mean 'width'" in text
+
+
+_TURNS = """\
+settings: {layers: 7}
+body: {}
+stages:
+  - every third:
+      times: =layers
+      at: =depth % 3 == 2
+      boundary: {high: 8}
+      layers:
+        - linear: {name: wide, rows: 4, k: 2, n: 6, reads: x}
+  - else:
+      times: =layers
+      at: =depth > 0
+      boundary: {high: 8}
+      layers:
+        - linear: {name: square, rows: 4, k: 2, n: 2, reads: x}
+  - again:
+      times: 2
+      shares: else
+"""
+
+
+def test_stages_take_turns_and_share_weights(tmp_path: Path, monkeypatch) -> None:
+    """At depth 0 neither runs; ``again`` has no weights of its own but their gradients' sums."""
+    monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
+    _written(tmp_path, _TURNS)
+    net = _body_layers.BodyList(tmp_path.name)(name="x")
+    other, third = "else", "every third"
+    names = [block.name for block in net.instances()]
+    assert names == [other, third, other, other, third, other, "again", "again"]
+    assert net.trainable_numel == 2 * 12 + 4 * 4
+    again = net.blocks[-1]
+    assert [op.name for op in again.ops] == ["square", "shared"]
+    assert [k.weight for k in again.ops[-1].bwd] == [3.0 * 4]  # two gradients read, one written
+
+
+def test_a_shared_block_stands_before(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
+    _written(tmp_path, _TURNS.replace("shares: else", "shares: elze"))
+    with pytest.raises(DataError, match="unknown block 'elze': did you mean 'else'") as caught:
+        _body_layers.BodyList(tmp_path.name)(name="x")
+    assert caught.value.line == 18

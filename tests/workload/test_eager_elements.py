@@ -23,13 +23,15 @@ from torch import nn  # noqa: E402
 from simcore.step.kernels import kernel_table  # noqa: E402
 from simcore.step.transients import COMPUTE_KINDS  # noqa: E402
 from simcore.strategy.precision import PRECISIONS  # noqa: E402
-from simcore.workload.archs.bert import build as bert  # noqa: E402
+from simcore.workload.archs.body_layers import BodyList  # noqa: E402
 from simcore.workload.archs.layers import LayerList  # noqa: E402
-from simcore.workload.archs.t5 import t5  # noqa: E402
 from simcore.workload.archs.transformer import build as transformer  # noqa: E402
 from simcore.workload.graph import FLASH_KINDS, Block, Workload  # noqa: E402
 from simcore.workload.trace.record import OpRecord, Trace  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
+
+bert = BodyList("bert")
+t5 = BodyList("t5")
 
 dit = LayerList("dit")
 

@@ -143,7 +143,7 @@ def test_each_record_is_an_architecture_and_states_defaults_among_its_choices() 
     names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS, *BODY_LISTS, *FROZEN_BODY_LISTS}
     # parts of others
     names |= {"feature_pyramid", "diffusion", "labelled_diffusion", "flow", "image_and_text",
-              "image_text_pairs", "class_token", "encoder_decoder"}  # fmt: skip
+              "image_text_pairs", "class_token", "encoder_decoder", "token_encoder"}  # fmt: skip
     assert {path.stem for path in _FOLDER.glob("*.yaml")} == names
     for name in names:
         record = read_yaml(_FOLDER / f"{name}.yaml")

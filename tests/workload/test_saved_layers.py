@@ -22,14 +22,16 @@ from torch import nn  # noqa: E402
 
 from simcore.step.transients import saved_bytes  # noqa: E402
 from simcore.strategy.precision import PRECISIONS  # noqa: E402
-from simcore.workload.archs.bert import build as bert  # noqa: E402
 from simcore.workload.archs.body import Body  # noqa: E402
+from simcore.workload.archs.body_layers import BodyList  # noqa: E402
 from simcore.workload.archs.layers import LayerList  # noqa: E402
 from simcore.workload.archs.lm_mlp import MlpShape, dense  # noqa: E402
-from simcore.workload.archs.t5 import t5  # noqa: E402
 from simcore.workload.archs.transformer import build as transformer  # noqa: E402
 from simcore.workload.graph import Block, Workload  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
+
+bert = BodyList("bert")
+t5 = BodyList("t5")
 
 dit = LayerList("dit")
 

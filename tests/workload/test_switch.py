@@ -8,8 +8,10 @@ import pytest
 import torch
 from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
 
-from simcore.workload.archs.t5 import t5
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.graph import Workload
+
+t5 = BodyList("t5")
 
 _SIZES: dict[str, Any] = {
     "layers": 4, "hidden": 64, "heads": 4, "head_dim": 16, "ffn": 128, "vocab": 100, "seq_len": 32,

@@ -11,9 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import TERA
 from simcore.workload.archs.body_layers import BodyList
-from simcore.workload.archs.t5 import t5
 from simcore.workload.graph import Op, Workload
 from simcore.workload.models import MODELS
+
+t5 = BodyList("t5")
 
 t5_encoder = BodyList("t5_encoder")
 

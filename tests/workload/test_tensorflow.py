@@ -9,12 +9,12 @@ import pytest
 from reference.tensorflow_graph import Graph, Node, dropout, gelu, layer_norm
 
 from simcore.workload.archs import transformer_xl as xl
-from simcore.workload.archs.bert import build as bert
-from simcore.workload.archs.bert import graph_layer
-from simcore.workload.archs.towers import Tower
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops import tensorflow as tf
 from simcore.workload.ops import xla
+
+bert = BodyList("bert")
 
 E = 64.0
 
@@ -119,10 +119,11 @@ def test_layer_of_bert_moves_what_the_graph_moves(tanh: bool, mixed: bool) -> No
         up = gelu(g, net.dense(x, inner), tanh=tanh)
         net.x = net.norm(g("Add", dropout(g, net.dense(up, elems)), x))
 
-    shape = Tower(
-        rows=seq, hidden=hidden, heads=heads, head_dim=hidden // heads, ffn=ffn, drop=True
-    )
-    body = tuple(graph_layer(shape, tanh=tanh))
+    net = bert(
+        name="x", layers=1, hidden=hidden, heads=heads, ffn=ffn, seq_len=seq,
+        framework="tensorflow", gelu="tanh" if tanh else "fused",
+    )  # fmt: skip
+    body = net.blocks[1].ops
     assert _without_rows(body, mixed=mixed) == pytest.approx(_one_layer(elems, add, mixed=mixed))
 
 

@@ -31,7 +31,7 @@ FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encod
 #: Records of layers on ``archs.body``.
 BODY_LISTS: tuple[str, ...] = (
     "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
-    "vit", "vit_rotary", "bart", "whisper", "deberta",
+    "vit", "vit_rotary", "bert", "albert", "modernbert", "deberta", "bart", "t5", "whisper",
 )  # fmt: skip
 #: Those of networks that only run forward.
 FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder", "vision_encoder")
@@ -40,12 +40,8 @@ FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder", "vision
 FILES = {
     **dict.fromkeys((*LAYER_LISTS, *FROZEN_LAYER_LISTS), "layers"),
     **dict.fromkeys((*BODY_LISTS, *FROZEN_BODY_LISTS), "body_layers"),
-    "bert": "bert",
-    "albert": "albert",
-    "modernbert": "modernbert",
     "transformer": "transformer",
     "traced": "traced",
-    "t5": "t5",
     "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
@@ -174,8 +170,6 @@ def check_names(**given: tuple[str, Sequence[str]]) -> None:
 
 #: How a linear layer's bias is added: by the product's own epilogue, or by a kernel after it.
 BIAS_ADDS = ("fused", "separate")
-#: When a scripted function's saved tensors are freed once its backward has run.
-SCRIPTED = ("released", "held")
 #: Kernels of records that functions of ``workload.ops`` make.
 KERNELS = ("cast", "autocast_cast", "added_bias")
 #: Units that compute products and convolutions which matrix units support only from some library

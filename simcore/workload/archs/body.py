@@ -181,10 +181,16 @@ class Body:
     """Operators and parameters of one block in order of definition; mutable while it is built."""
 
     def __init__(
-        self, chosen: Adapters | None = None, *, in_layer: bool = True, fused: bool = False
-    ) -> None:
-        """An empty block; ``fused``: a compiler makes casts part of the kernels next to them."""
+        self, chosen: Adapters | None = None, *, in_layer: bool = True, fused: bool = False,
+        bias_apart: bool = False, bias_grads: bool = True,
+    ) -> None:  # fmt: skip
+        """An empty block; ``fused``: a compiler makes casts part of the kernels next to them.
+
+        ``bias_apart``: biases are added by kernels of their own. ``bias_grads``: their gradients
+        are summed by such kernels; otherwise by the products' epilogues.
+        """
         self.adapters, self.in_layer, self.fused = chosen, in_layer, fused
+        self.bias_apart, self.bias_grads = bias_apart, bias_grads
         self.ops: list[Op] = []
         self.part: ExpertPart = ""
         self.params: list[Param] = []
@@ -259,21 +265,29 @@ class Body:
         wide: bool | None = None,
         input_grad: bool = True,
         padded: bool = False,
+        bias_apart: bool | None = None,
+        epilogue: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """Add ``[rows, k] @ [k, n]`` of the storage ``reads``, which is saved once for all ops.
 
         ``weight=False``: the weight belongs to another block (a tied head). ``wide``: the product
         is 16 bit whatever products compute in; None: outside of layers it is.
         ``input_grad=False``: the input is data. ``padded``: rows of the result are padded, so that
-        each begins at an aligned address.
+        each begins at an aligned address. ``bias_apart``: as the body's, unless given.
+        ``epilogue``: elements that the product also writes forward, and its first one reads in
+        backward, for an operator that is part of it.
         """
         chosen = self.adapters
         wide = not self.in_layer if wide is None else wide
         loaded = FULL_LOAD if padded or n == 1 else ops.row_elems(k, n)
         if chosen is None:
+            apart = self.bias_apart if bias_apart is None else bias_apart
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
                             formatted=self.in_layer or not wide, wide=wide, row_elems=loaded,
-                            input_grad=input_grad, input_high=reads in self.high)  # fmt: skip
+                            input_grad=input_grad, input_high=reads in self.high,
+                            bias_apart=apart)  # fmt: skip
+            sums = [k for k in op.bwd if self.bias_grads or k.kind != "reduction"]
+            op = replace(op, fwd=_onto(op.fwd, epilogue[0]), bwd=_onto(tuple(sums), epilogue[1]))
             if reads in self.pinned and self.in_layer:
                 op = replace(op, saved=Saved(again=rows * k))
                 self.pinned.discard(reads)
@@ -422,11 +436,14 @@ class Body:
         if kind == "layernorm" and bias:
             self.param(f"{name}.bias", dim)
 
-    def embedding(self, name: str, rows: float, dim: int, vocab: int) -> None:
-        """Add a look-up in a table of ``vocab`` rows."""
+    def embedding(
+        self, name: str, rows: float, dim: int, vocab: int, *, weight: bool = True
+    ) -> None:
+        """Add a look-up in a table of ``vocab`` rows; ``weight=False``: of another block."""
         op = ops.embedding(name, rows, dim, vocab)
         self.add(op if self.trains else Op(name=name, fwd=op.fwd))
-        self.param(f"{name}.weight", vocab * dim)
+        if weight:
+            self.param(f"{name}.weight", vocab * dim)
 
     def block(self, name: str, *, boundary: Saved = NOTHING, recomputable: bool = False) -> Block:
         """The finished block."""

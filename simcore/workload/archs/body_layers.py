@@ -4,19 +4,22 @@ A record with ``body`` (arguments of ``archs.body.adapters``) is as those of ``a
 for:
 
 - ``stages``, in place of input, features and head: blocks in order, each ``name: {layers: ...}``.
-  ``times``: how often it runs in a row. ``boundary``: what recompute keeps of it; it is then one of
-  the layers that recompute runs again unless ``recomputed`` is false. ``in_layer``, ``fused``: as
+  ``times``: how often it runs in a row. ``at``: stages in a row that have it take turns over their
+  ``times``: at each ``depth``, counted from 0, the first of them runs for which it is true.
+  ``shares``: instead of layers, the name of a block before, which runs once more with its weights.
+  ``boundary``: what recompute keeps of it; it is then one of the layers that recompute runs again
+  unless ``recomputed`` is false. ``in_layer``, ``fused``, ``bias_apart``, ``bias_grads``: as
   ``Body`` takes them. ``only_forward``: unless 0, it is a frozen network, with so many elements
   alive at once. ``compiled``: a compiler fuses its operators (``ops.compiled``).
 - Kinds of layers are methods of ``Body``, those named here, operators of ``workload.ops``, ``op``,
-  ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on: a
-  product names the tensor that it ``reads``.
+  ``group``, ``repeat``, ``refuse``, ``counted``, ``let`` and the record's parts. No result is
+  handed on: a product names the tensor that it ``reads``.
 - In formulas ``trains`` and ``conditioned`` are those of the stage's ``Body``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +35,7 @@ from simcore.workload.archs.body import (
 )
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
 from simcore.workload.archs.lm_attention import rope
-from simcore.workload.archs.lm_mlp import MlpShape, dense
+from simcore.workload.archs.lm_mlp import MlpShape, dense, plain_activation
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.archs.towers import Tower
 from simcore.workload.graph import Block, Frozen, Op, Workload
@@ -49,7 +52,7 @@ class BodyLayers(Layers):
         record: str,
     ) -> None:  # fmt: skip
         super().__init__(Tape(), values, parts, record)
-        self.body = body
+        self.body = self.holder = body
         values.named |= {"trains": body.trains, "conditioned": body.conditioned()}
 
     def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
@@ -61,11 +64,13 @@ class BodyLayers(Layers):
             return super()._made(kind, inputs, given)
         return inputs[0]
 
-    def tower(self, attend: str = "", feed: str = "", **sizes: Any) -> None:
+    def tower(
+        self, attend: str = "", feed: str = "", first_norm: bool = True, **sizes: Any
+    ) -> None:
         """One layer with these fields of ``archs.towers.Tower``.
 
         ``attend``, ``feed``: parts of the record that run in place of attention, which ``reads`` a
-        tensor, and of the feed-forward layer.
+        tensor, and of the feed-forward layer. ``first_norm``: as ``towers.add_layer`` takes it.
         """
         self.shape = Tower(**sizes)
 
@@ -76,7 +81,7 @@ class BodyLayers(Layers):
             self._part(feed, [_NO_INPUT], {})
 
         own_feed, own_attend = fed if feed else towers.feed, attended if attend else towers.attend
-        towers.add_layer(self.body, self.shape, own_feed, own_attend)
+        towers.add_layer(self.body, self.shape, own_feed, own_attend, first_norm=first_norm)
 
     def scores(self) -> None:
         """Attention of the tower's layer from q, k and v to its context."""
@@ -85,6 +90,11 @@ class BodyLayers(Layers):
     def fed(self) -> None:
         """The tower's own feed-forward layer."""
         towers.feed(self.body, self.shape)
+
+    def experts(self, layers: Sequence[Mapping[str, Any]]) -> None:
+        """Layers that are the experts of a mixture."""
+        with self.body.within("experts"):
+            self.run(layers, _NO_INPUT)
 
     def _added(
         self, made: Sequence[Op], inputs: Sequence[T], makes: Any = None, saves_inputs: bool = False
@@ -114,7 +124,13 @@ def feed_forward(body: Body, reads: str, prefix: str = "", **sizes: Any) -> None
     dense(body, MlpShape(**sizes), reads, prefix)
 
 
+def activation(body: Body, mlp: str, elems: float) -> None:
+    """The activation of a plain feed-forward layer of this kind (``archs.lm_mlp``)."""
+    body.add(plain_activation(mlp, elems))
+
+
 _ON_BODY: dict[str, Callable[..., None]] = {
+    "activation": activation,
     "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
     "tensors": tensors, "feed_forward": feed_forward, "rotary": rotary,
     "masked_lm_head": towers.masked_lm_head,
@@ -122,11 +138,23 @@ _ON_BODY: dict[str, Callable[..., None]] = {
 #: Kinds of layers of ``archs.towers``.
 _OF_TOWER: dict[str, Callable[..., None]] = {
     "tower": BodyLayers.tower, "scores": BodyLayers.scores, "fed": BodyLayers.fed,
+    "experts": BodyLayers.experts,
 }  # fmt: skip
 MAKERS["body"] = {
-    **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse")}, **_ON_BODY,
-    **_OF_TOWER,
+    **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse", "counted")},
+    **_ON_BODY, **_OF_TOWER,
 }  # fmt: skip
+
+
+#: Keys of a stage that are arguments of ``Body``.
+_OF_BODY = ("in_layer", "fused", "bias_apart", "bias_grads")
+
+
+def again(block: Block, name: str) -> Block:
+    """A block at a further depth, with the weights of the first, to whose gradients it adds its."""
+    sums = ops.grad_only("shared", 0.0, weight=3.0 * block.numel, launches=len(block.params))
+    run = tuple(replace(op, gemm_weight=0.0) for op in block.ops)
+    return replace(block, name=name, ops=(*run, sums), params=())
 
 
 def _only_forward(block: Block, peak: float) -> Frozen:
@@ -145,14 +173,24 @@ class BodyList(LayerList):
         blocks: list[Block] = []
         built: list[tuple[Body, int]] = []
         trained: list[Body] = []
+        # Block by the number of the first stage of those that take turns, and depth.
+        runs: dict[tuple[int, int], int] = {}
+        first, turns = 0, False
         for i, stage in enumerate(self.record["stages"]):
             (title, stated), = stage.items()  # fmt: skip
-            given = {k: v for k, v in stated.items() if k != "layers"}
+            given = {k: v for k, v in stated.items() if k not in ("layers", "at")}
             given = value_of(self.name, values, ("stages", i, title), given)
-            if not (times := given.get("times", 1)):
+            first, turns = first if turns and "at" in stated else i, "at" in stated
+            depths = self._depths(values, (i, title), stated, given.get("times", 1))
+            free = [(first, depth) for depth in depths if (first, depth) not in runs]
+            if not free:
                 continue
-            in_layer, fused = given.get("in_layer", True), given.get("fused", False)
-            body = Body(chosen, in_layer=in_layer, fused=fused)
+            if "shares" in given:
+                made = next(block for block in blocks if block.name == given["shares"])
+                runs |= dict.fromkeys(free, len(blocks))
+                blocks.append(again(made, title))
+                continue
+            body = Body(chosen, **{key: given[key] for key in _OF_BODY if key in given})
             layers = BodyLayers(body, values, self.record.get("parts", {}), self.name)
             layers.run(stated["layers"], _NO_INPUT)
             if peak := given.get("only_forward"):
@@ -160,23 +198,34 @@ class BodyList(LayerList):
                 continue
             kept = Saved(**given["boundary"]) if "boundary" in given else NOTHING
             trained += [body] if "boundary" in given else []
-            again = given.get("recomputed", "boundary" in given)
-            made = body.block(title, boundary=kept, recomputable=again)
+            recomputed = given.get("recomputed", "boundary" in given)
+            made = body.block(title, boundary=kept, recomputable=recomputed)
+            runs |= dict.fromkeys(free, len(blocks))
             blocks.append(ops.compiled(made) if given.get("compiled") else made)
-            built.append((body, times))
+            built.append((body, len(free)))
         if "frozen" in self.record:
             every = (op for body, times in built for op in body.ops * times)
             run = tuple(replace(op, bwd=(), saved=NOTHING) for op in every)
             return Frozen(name=name, ops=run, **self._of(values, "frozen", {}))
-        check_targets(chosen, trained)
+        left_out = check_targets(chosen, trained)
         net = Workload(
             name=name, sample_unit=unit, blocks=tuple(blocks),
-            order=tuple(i for i, (_, times) in enumerate(built) for _ in range(times)),
+            order=tuple(runs[place] for place in sorted(runs)),
             frozen=(*frozen, *frozen_parts(built)), frozen_weight_flop=frozen_weight_flop(built),
             input_bytes=self._of(values, "input_bytes", 0.0),
-            tokens_per_sample=self._of(values, "tokens", 0.0), notes=assumptions(chosen),
+            tokens_per_sample=self._of(values, "tokens", 0.0),
+            notes=(*assumptions(chosen), *left_out),
         )  # fmt: skip
         return net.replace(**self._of(values, "workload", {}))
+
+    def _depths(
+        self, values: Values, stage: tuple[int, str], stated: Mapping[str, Any], times: int
+    ) -> Iterator[int]:
+        """The depths, of so many ``times``, at which a stage may run."""
+        for depth in range(times):
+            values.named["depth"] = depth
+            if value_of(self.name, values, ("stages", *stage, "at"), stated.get("at", True)):
+                yield depth
 
 
 def register(name: str) -> None:

@@ -29,14 +29,14 @@ Makers = Mapping[str, Callable[..., Any]]
 
 _KEYS = ("with", "sample_unit", "settings", "values", "tape", "body", "parts", "input", "features",
          "head", "stages", "input_bytes", "tokens", "workload", "frozen")  # fmt: skip
-_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused", "only_forward",
-              "compiled")  # fmt: skip
+_OF_STAGES = ("layers", "times", "at", "shares", "boundary", "recomputed", "in_layer", "fused",
+              "bias_apart", "bias_grads", "only_forward", "compiled")  # fmt: skip
 #: Keys that hold the layers that run.
 _RUN = ("features", "head", "stages")
 #: Arguments that every kind of layer has, and those of all operators.
 _OF_LAYERS, _OF_OPS = ("when", "from", "as"), ("makes", "saves_inputs")
 #: Names that have a value in every record.
-_GIVEN = ("x", "stage", "number", "repeated", "inputs", "results", "resident", "trains",
+_GIVEN = ("x", "stage", "number", "repeated", "depth", "inputs", "results", "resident", "trains",
           "conditioned", "prefix", "reads")  # fmt: skip
 #: Kind of layer that names values.
 _LET = "let"
@@ -179,7 +179,7 @@ class _Check:
         self, makers: Makers, parts: Iterable[str], names: set[str], run: Mapping[str, Any]
     ) -> None:
         self.makers, self.parts, self.names, self.run = makers, parts, names, run
-        self.kinds = [_LET, *makers, *parts, *(f"ops.{name}" for name in ops.__all__)]
+        self.kinds = [_LET, *makers, *parts, *ops.operator_names()]
         self.knows_names = False
 
     def record(self, data: Mapping[str, Any], whole: bool) -> None:
@@ -227,14 +227,18 @@ class _Check:
 
     def stages(self, stated: Any) -> None:
         """Raises KeyedError for a list of stages."""
+        before: list[str] = []
         for i, stage in enumerate(stated if isinstance(stated, list) else [stated]):
             if not isinstance(stage, dict) or len(stage) != 1:
                 raise KeyedError(("stages", i), "must be one block: `name: {layers: [...]}`")
             for name, given in stage.items():
                 at = ("stages", i, name)
                 _only(at, "key", given, _OF_STAGES)
-                self.layers((*at, "layers"), given.get("layers"))
+                self.layers((*at, "layers"), given.get("layers", [] if "shares" in given else None))
                 self.value(at, {k: v for k, v in given.items() if k != "layers"})
+                if "shares" in given and given["shares"] not in before:
+                    raise KeyedError((*at, "shares"), _unknown("block", given["shares"], before))
+                before.append(name)
 
     def layers(self, keys: Keys, stated: Any) -> None:
         """Raises KeyedError for a list of layers."""
@@ -254,7 +258,7 @@ class _Check:
         if not isinstance(given, dict):
             raise KeyedError(at, "arguments must be a mapping such as {name: stem}")
         if kind not in self.parts and kind != _LET:
-            maker = self.makers.get(kind) or getattr(ops, kind.removeprefix("ops."))
+            maker = self.makers.get(kind) or ops.operator(kind)
             needed, known, others = _arguments(maker)
             own = _OF_OPS if kind not in self.makers or kind == "op" else ()
             if not others or kind == "op":

@@ -16,7 +16,8 @@ it has too):
 - ``frozen``: for networks that only run forward, the elements held and the most that live at once.
 
 A kind of layer is a method of ``Tape``, one of ``Layers``, an operator of ``workload.ops``
-(``ops.copy``) or one of the record's parts; the first three explain their arguments. A layer reads
+(``ops.copy``; ``tf.bias`` and ``xla.added`` of its modules for TensorFlow) or one of the record's
+parts; the first three explain their arguments. A layer reads
 the result of the one before it, or the tensors that ``from`` states; ``as`` names its result. A
 layer whose ``when`` is false is left out.
 
@@ -32,7 +33,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.database import read_yaml
 from simcore.base.disk_cache import checked_entry, read_entry, write_entry
@@ -51,6 +52,9 @@ from simcore.workload.archs.formulas import Meaning, formula
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Affine, Frozen, Kernel, Op
 from simcore.workload.saved import Saved
+
+if TYPE_CHECKING:
+    from simcore.workload.archs.body import Body
 
 #: Kinds of layers that are methods of the tape.
 _ON_TAPE: dict[str, Callable[..., T]] = {
@@ -125,6 +129,7 @@ class Layers:
         record: str = "",
     ) -> None:  # fmt: skip
         self.tape, self.values, self.parts, self.record = tape, values, parts, record
+        self.holder: Tape | Body = tape  # of the operators of the present block
         self.results: dict[str, T] = {}
         self.start: T | None = None  # input of the block that is being built
         self.labels_bytes = 0.0
@@ -151,7 +156,7 @@ class Layers:
             for name, meant in stated.items():
                 named[name] = self.values(meant)
         elif self.values(stated.get("when", True)):
-            late = _LATE if kind in _STRUCTURE else ()
+            late = _LATE if kind in _WITH_LAYERS else ()
             given = {k: v if k in late else self.values(v) for k, v in stated.items()}
             read, result = given.pop("from", x), given.pop("as", "")
             given.pop("when", None)
@@ -167,11 +172,8 @@ class Layers:
             return _ON_TAPE[kind](self.tape, given.pop("name"), *inputs, **given)
         if kind in _STRUCTURE:
             return _STRUCTURE[kind](self, *inputs, **given)
-        family, _, name = kind.partition(".")
-        if family != "ops" or name not in ops.__all__:
-            raise KeyError(f"{kind!r} is no kind of layer")
         placed = {k: given.pop(k) for k in ("makes", "saves_inputs") if k in given}
-        made = getattr(ops, name)(**given)
+        made = ops.operator(kind)(**given)
         return self._added(made if isinstance(made, tuple) else (made,), inputs, **placed)
 
     def _part(self, kind: str, inputs: Sequence[T], given: Mapping[str, Any]) -> T:
@@ -315,9 +317,9 @@ class Layers:
 
     def counted(self, x: T, layers: Sequence[Mapping[str, Any]], run: bool) -> T:
         """``layers``, of which only the parameters count unless they ``run``."""
-        before = [*self.tape.ops]
+        before = [*self.holder.ops]
         x = self.run(layers, x)
-        self.tape.ops = self.tape.ops if run else before
+        self.holder.ops = self.holder.ops if run else before
         return x
 
     def loss(self, x: T) -> T:
@@ -351,7 +353,8 @@ _STRUCTURE: dict[str, Callable[..., T]] = {
         Layers.network, Layers.counted, Layers.loss, Layers.block,
     )
 }  # fmt: skip
-
+#: Kinds of layers that have layers of their own; ``experts`` is of ``archs.body_layers``.
+_WITH_LAYERS = {*_STRUCTURE, "experts"}
 
 #: Functions that make layers, by kind of layer, for either kind of record.
 MAKERS: dict[str, Mapping[str, Callable[..., Any]]] = {"tape": {**_ON_TAPE, **_STRUCTURE}}

@@ -302,13 +302,12 @@ def _under_a_mask(body: Body, s: AttentionShape) -> None:
     CUTLASS's kernel is assumed to be as fast as the first FlashAttention.
     """
     _repeat_kv(body, s)
-    op = ops.sdpa(
-        "attention", 1, s.own.heads, s.own.heads, s.seq, s.seq, s.own.head_dim,
-        value_dim=s.own.value_dim, kind=MASKED[s.kernel], drop=s.drop,
+    body.add(
+        ops.sdpa(
+            "attention", 1, s.own.heads, s.own.heads, s.seq, s.seq, s.own.head_dim,
+            value_dim=s.own.value_dim, kind=MASKED[s.kernel], drop=s.drop, masked=True,
+        )
     )  # fmt: skip
-    mask = float(s.own.heads) * s.seq * s.seq
-    fwd, bwd = (tuple(replace(k, low=k.low + mask) for k in ks) for ks in (op.fwd, op.bwd))
-    body.add(replace(op, fwd=fwd, bwd=bwd))
 
 
 def _eager_attention(body: Body, s: AttentionShape) -> None:

@@ -14,8 +14,6 @@ from simcore.workload.saved import Saved
 
 #: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
 ENCODED = "encoder.output"
-#: Names that transformers and this project give the attention of an encoder, and how it runs.
-CORES = {"sdpa": "flash", "flash": "flash", "eager": "math", "math": "math"}
 Mask = Literal["none", "add", "add_causal", "bias", "permuted_bias"]
 
 
@@ -204,12 +202,6 @@ def add_layer(
         if not t.norm_first:
             body.norm(norm, t.rows, t.hidden, t.norm)
             reads = norm
-
-
-def check_length(seq_len: int, positions: int) -> None:
-    """Raises ValueError for a length beyond the table of positions."""
-    if not 1 <= seq_len <= positions:
-        raise ValueError(f"seq_len {seq_len} is not within 1..{positions}")
 
 
 def masked_lm_head(

@@ -5,6 +5,7 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 elements per sample.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,6 @@ from simcore.workload.ops.pointwise import (
     reduction,
     residual,
     scale,
-    script_kept,
     without_mask,
 )
 
@@ -88,6 +88,29 @@ _APART = {
     "selective": ("SelectiveShape", "selective_scan"),
     "ssd": ("SsdShape", "causal_conv", "gated_norm", "ssd_scan"),
 }
+
+
+#: Modules of the operators that records of networks name, by what stands before the dot:
+#: ``ops.linear``, ``tf.bias`` (TensorFlow's graphs), ``xla.added`` (those that XLA compiles).
+_FAMILIES = {"ops": "", "tf": ".tensorflow", "xla": ".xla"}
+
+
+def operator_names() -> list[str]:
+    """Names of all operators as records of networks have them: ``ops.linear``, ``tf.bias``."""
+    return [f"{family}.{name}" for family in _FAMILIES for name in _family(family).__all__]
+
+
+def operator(kind: str) -> Callable[..., Any]:
+    """The operator of one of ``operator_names``. Raises KeyError for another name."""
+    family, _, name = kind.partition(".")
+    if family not in _FAMILIES or name not in _family(family).__all__:
+        raise KeyError(f"{kind!r} is no kind of layer")
+    found: Callable[..., Any] = getattr(_family(family), name)
+    return found
+
+
+def _family(family: str) -> Any:
+    return import_module(f"{__name__}{_FAMILIES[family]}")
 
 
 def __getattr__(name: str) -> Any:
@@ -165,7 +188,6 @@ __all__ = [
     "route",
     "row_elems",
     "scale",
-    "script_kept",
     "sdpa",
     "selective_scan",
     "softmax",

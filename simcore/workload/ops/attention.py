@@ -43,15 +43,18 @@ def sdpa(
     chunked: bool = False,
     kind: KernelKind = "attention",
     drop: bool = False,
+    masked: bool = False,
 ) -> Op:
     """Flash attention over ``batch`` sequences per sample (Dao 2022).
 
     Forward has 4·Sq·Skv·d FLOP per head, backward 2.5 times that (five products instead of two).
     ``causal``: the mask halves both. A causal ``window`` leaves only the pairs within it, or, if
-    ``chunked``, the pairs within chunks of that length. ``value_dim``: width of v and of the output
-    where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per query row.
-    ``drop``: scores have dropout, whose random numbers both passes draw. The geometry's depth is
-    the number of keys that a query attends to on average.
+    ``chunked``, the pairs within chunks of that length; one that is not causal leaves ``window``
+    keys on either side of a query and that at its own position. ``value_dim``: width of v and of
+    the output where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per
+    query row. ``drop``: scores have dropout, whose random numbers both passes draw. ``masked``: all
+    pairs are computed, and each head reads a mask of them in 16 bit. The geometry's depth is the
+    number of keys that a query attends to on average.
 
     ``kind``: ``attention`` is FlashAttention-2; ``FLASH_KINDS`` has the others. In 8 bits q, k, v,
     the output and gradients are cast, or the results are cast back, and saved tensors are 8-bit too
@@ -65,6 +68,9 @@ def sdpa(
         if chunked:
             pairs = whole * window**2 + float(rest) ** 2
         counted_frac = pairs / (2.0 * seq_kv**2)
+    elif not causal and window:
+        reach = min(window, seq_kv - 1)
+        counted_frac = (seq_kv * (2.0 * reach + 1) - reach * (reach + 1.0)) / seq_kv**2
     flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * counted_frac
     out = batch * heads * seq_q * value_dim
     qs = batch * heads * seq_q * head_dim
@@ -77,8 +83,9 @@ def sdpa(
     }  # fmt: skip
     in_fp8 = kind == "attention_cudnn_fp8"
     geometry["cast"] = (out + qs + kv) * in_fp8
-    fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv, **geometry)
-    bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
+    mask = batch * heads * seq_q * seq_kv * masked
+    fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv + mask, **geometry)
+    bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv + mask, launches=3.0, **geometry)
     kept = out + (qs + kv) * save_qkv
     saved = Saved(
         low=kept * (not in_fp8), matmul=kept * in_fp8, raw_bytes=4.0 * batch * heads * seq_q

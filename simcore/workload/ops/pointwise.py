@@ -36,16 +36,6 @@ def activation(
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
-def script_kept(elems: float, *, held: bool) -> Saved:
-    """Activations that a scripted function saves, for ``elems`` elements per sample.
-
-    ``held``: PyTorch before 1.7 released them with the graph, not when the function's backward had
-    run (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
-    until the next forward is through, which is the time of the peak: the tensors then exist twice.
-    """
-    return Saved(low=2.0 * elems if held else elems)
-
-
 def binary(
     name: str,
     elems: float,

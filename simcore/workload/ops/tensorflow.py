@@ -20,6 +20,8 @@ from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops.norm import autocast_cast
 from simcore.workload.saved import Saved
 
+__all__ = ["bias", "crossed", "dropout", "gelu", "layer_norm", "log_softmax", "softmax"]
+
 
 def node(elems: float, *, each: float = 0.0, low: bool = False, launches: float = 1.0) -> Kernel:
     """A node that moves ``elems`` elements in all, ``each`` of which are addressed one by one."""

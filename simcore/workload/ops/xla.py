@@ -16,6 +16,8 @@ from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.pointwise import copy
 from simcore.workload.saved import Saved
 
+__all__ = ["added", "attention", "layer_norm"]
+
 
 def random(name: str, elems: float) -> Op:
     """A dropout's random numbers, which are saved for backward."""

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.workload.archs import ARCHS, load
-from simcore.workload.archs.albert import build as albert
-from simcore.workload.archs.modernbert import build as modernbert
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
+
+albert = BodyList("albert")
+modernbert = BodyList("modernbert")
 
 load("bart")
 load("deberta")
