@@ -14,7 +14,7 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.figures import Z80
 from simcore.memory.outside import Beside, beside_tensors
 from simcore.memory.parts import saved_activations
-from simcore.memory.result import MemoryResult
+from simcore.memory.result import MemoryResult, bounds_80
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (
     MOMENTS,
@@ -469,8 +469,8 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
     """
     memory, capacity, _ = fullest(request, runs)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
-    spread = Z80 * memory_sd_bytes(request, memory)
     shorter = _shorter_bytes(request, device)
+    low, high = bounds_80(device, Z80 * memory_sd_bytes(request, memory), shorter)
     # On a full device cached segments are returned, so no more than its capacity is reserved.
     limit_bytes = max(capacity - (device - reserved), reserved)
     # The node whose host memory is most overdrawn by what its GPUs keep there.
@@ -494,7 +494,7 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
         nvme_bytes=float(memory.nvme[0]),
         moment=MOMENTS[int(memory.moment[0])],
         shorter_bytes=shorter,
-        low_bytes=max(device - shorter - spread, 0.0),
-        high_bytes=device + spread,
+        low_bytes=low,
+        high_bytes=high,
         holes_sd_bytes=holes_sd_bytes(request, memory),
     )

@@ -36,6 +36,17 @@ class Segments:
         return self.replayed()
 
 
+def bounds_80(value: float, half: float, shorter: float = 0.0) -> tuple[float, float]:
+    """The bounds of 80 % of a memory figure [bytes].
+
+    ``half``: half width of the interval about ``value``, the figure of the longest sequences;
+    ``shorter``: what sequences of mean length need less. A half width is a share of the memory that
+    it belongs to, so that about ``value - shorter`` it is as much smaller.
+    """
+    share = max(value - shorter, 0.0) / value if value else 1.0
+    return max(value - half, 0.0) * share, value + half
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
@@ -86,8 +97,7 @@ class MemoryResult:
         """The bounds of 80 % of ``shown_bytes``."""
         holes_sd = self.holes_sd_bytes if self.segments is None else self.segments.sd_bytes
         half = math.hypot(self.high_bytes - self.device_bytes, Z80 * holes_sd)
-        low = self.shown_bytes - self.shorter_bytes - half
-        return max(low, 0.0), self.shown_bytes + half
+        return bounds_80(self.shown_bytes, half, self.shorter_bytes)
 
     @property
     def shown_terms(self) -> dict[str, float]:

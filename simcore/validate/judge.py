@@ -19,7 +19,7 @@ from simcore.base.record import dataclass, replace
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import stage_allocated_bytes
 from simcore.memory.over_time import memory_timeline
-from simcore.memory.result import MemoryResult
+from simcore.memory.result import MemoryResult, bounds_80
 from simcore.request.resolved import Request
 from simcore.strategy.options import Options
 from simcore.timing.points import Points
@@ -288,7 +288,7 @@ def _direct_scores(
     }
     for key, value in figures.items():
         half = half_widths.get(key, tensors)
-        low, high = max(value - half - memory.shorter_bytes, 0.0), value + half
+        low, high = bounds_80(value, half, memory.shorter_bytes)
         one = _scored(case, "peak_memory", case.measured[key], value, low, high)
         found.append(replace(one, counts=_COUNTS[key]))
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":

@@ -17,6 +17,7 @@ from simcore.memory.result import (
     SMALL_SEGMENT_BYTES,
     MemoryResult,
     Segments,
+    bounds_80,
 )
 from simcore.report.sentences import verdict
 from simcore.report.text_of import text_of
@@ -98,3 +99,11 @@ def test_sizes_of_pytorchs_allocator() -> None:
              ROUND_LARGE_BYTES)  # fmt: skip
     assert MIN_BLOCK_BYTES == 512
     assert sizes == (2**20, 2 * 2**20, 20 * 2**20, 10 * 2**20, 2 * 2**20)
+
+
+def test_bounds_about_a_shorter_batch_keep_their_share_of_it() -> None:
+    """100 +- 20 of the longest, 40 of mean lengths: 40 less a fifth of it, not 40 less 20."""
+    assert bounds_80(100.0, 20.0, 60.0) == pytest.approx((32.0, 120.0))
+    assert bounds_80(100.0, 20.0) == (80.0, 120.0)
+    assert bounds_80(100.0, 150.0, 60.0) == (0.0, 250.0)
+    assert bounds_80(0.0, 0.0) == (0.0, 0.0)
