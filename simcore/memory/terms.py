@@ -143,6 +143,11 @@ def rank_state(
         place = PLACES[strategy.offload.params]
         held = replace(held, **{place: getattr(held, place) + sizes.base - away})
         away = one * sizes.base
+    if strategy.optimizer.paged and strategy.offload.optimizer == "none":
+        each = strategy.optimizer.state_bytes
+        masters = 0.0 if strategy.wide_shards else p.master_bytes
+        pages = held.optimizer_state * (each / (each + masters))
+        held = replace(held, optimizer_state=held.optimizer_state - pages, host=held.host + pages)
     if strategy.offload.blocks:
         held = replace(held, host=held.host + sizes.swapped_base)
         away = away + sizes.swapped_base
@@ -160,7 +165,8 @@ def rank_state(
         elems = strategy.optimizer.temporary_elems * sizes.trainable_numel
         temporaries = one * (FP32_BYTES * elems / shards)
     if strategy.widens_gradients:
-        updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
+        state_bytes = strategy.optimizer.state_bytes * (not strategy.optimizer.paged)
+        updated = held.optimizer_state / (p.master_bytes + state_bytes)
         wide = updated * FP32_BYTES
         joins = strategy.zero_stage > 0 and program.gradients.shard_joined_before_widening
         joined = updated * p.grad_bytes * (joins and not p.main_grads)

@@ -37,9 +37,10 @@ class Optimizer:
     materialises; ``kernels``: launches of a foreach step for as many tensors as one takes;
     ``kernels_per_tensor``: launches of a Python loop. ``flop``: of matrix products in 16 bit.
     ``syncs_each_tensor``: the loop waits for the device at each tensor, so that the host is never
-    ahead. ``own_state_width``: the state keeps its width whatever the weights' width. ``by_shape``:
-    how state and work follow from a model's shapes; ``for_the_rest``: the
-    optimizer of the parameters that this does not cover.
+    ahead. ``own_state_width``: the state keeps its width whatever the weights' width. ``paged``:
+    the state is in CUDA's managed memory, which leaves the device where that is short.
+    ``by_shape``: how state and work follow from a model's shapes; ``for_the_rest``: the optimizer
+    of the parameters that this does not cover.
     """
 
     name: str
@@ -52,12 +53,16 @@ class Optimizer:
     flop: float = 0.0
     syncs_each_tensor: bool = False
     own_state_width: bool = False
+    paged: bool = False
     by_shape: ByShape = ""
     for_the_rest: str = ""
 
 
 class Work(Part):
-    """Figures of a rule's work in one implementation; without ``kernels`` a loop over tensors."""
+    """Figures of a rule's work in one implementation; without ``kernels`` a loop over tensors.
+
+    ``own_state_width``: None for that of the rule's record.
+    """
 
     aliases: tuple[str, ...] = ()
     meaning: str
@@ -67,13 +72,14 @@ class Work(Part):
     kernels: int | None = entry(default=None, ge=1)
     kernels_per_tensor: int = entry(ge=1)
     syncs_each_tensor: bool = False
+    own_state_width: bool | None = None
+    paged: bool = False
 
 
 class OptimizerRecord(Record, Work):
     """One update rule; ``implementations``: the work of others than PyTorch's."""
 
     state_bytes: float = entry(ge=0, allow_inf_nan=False)
-    own_state_width: bool = False
     by_shape: ByShape = ""
     for_the_rest: str = ""
     implementations: dict[str, Work] = entry(default_factory=dict)
@@ -91,7 +97,9 @@ def _optimizer(record: OptimizerRecord, implementation: str) -> Optimizer:
     own = {f.name: getattr(figures if hasattr(figures, f.name) else record, f.name)
            for f in fields(Optimizer) if hasattr(record, f.name)}  # fmt: skip
     name = f"{record.name}/{implementation}" if implementation else record.name
-    return Optimizer(**{**own, "name": name, "kernels": figures.kernels or loop})
+    width = record.own_state_width if figures.own_state_width is None else figures.own_state_width
+    known = {"name": name, "kernels": figures.kernels or loop, "own_state_width": bool(width)}
+    return Optimizer(**{**own, **known})
 
 
 def implementation_of(optimizer: Optimizer) -> tuple[OptimizerRecord, str]:

@@ -13,7 +13,7 @@ from simcore.strategy.precision import PRECISIONS, precision_named
     ("text", "name"),
     [
         ("AdamW", "adamw"), ("adamw8bit", "adamw-8bit"), ("AdamW_8bit", "adamw-8bit"),
-        ("paged_adamw_8bit", "adamw-8bit"), ("adamw_torch", "adamw"), ("SGD", "sgd"),
+        ("adamw_torch", "adamw"), ("SGD", "sgd"),
     ],
 )  # fmt: skip
 def test_optimizers(text: str, name: str) -> None:

@@ -56,7 +56,7 @@ def test_what_cannot_be_followed_is_refused(argument: str, said: str, word: str)
 
 def test_what_is_followed_in_part_is_told() -> None:
     launch = read_launch(f"{LINE} --optim paged_adamw_8bit --torch_compile True")
-    assert launch.optimizer == "adamw-8bit" and launch.violations() == []
+    assert launch.optimizer == "adamw-8bit/paged" and launch.violations() == []
     assert len(launch.approximated) == 1 and launch.compile
 
 
