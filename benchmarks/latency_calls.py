@@ -271,7 +271,7 @@ def flows_s(n: int) -> float:
     import numpy as np
 
     from simcore.hardware.fabrics.record import read_fabric
-    from simcore.physics.fair_shares import max_min_rates
+    from simcore.physics.fabric_shares import max_min_rates
 
     text = "name: a\nkind: fat-tree\ntiers: [{members: 32, oversubscription: 4}, {members: 16}]\n"
     topology = read_fabric(text, "benchmark").topology(8192, 400e9)

@@ -23,7 +23,7 @@ from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import evaluate
 from simcore.timing.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.timing.points import Points
-from simcore.timing.stage_rates import stage_paces
+from simcore.timing.stage_steps import stage_paces
 from simcore.timing.steps import central_step_s, job_of, values_of
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (

@@ -1,6 +1,5 @@
 """Cost formulas: pure functions on arrays, no spec objects, no I/O.
 
 ``kernel`` is the one roofline with every law of traffic, ``fill`` how full a device is at a shape;
-``collectives`` has a file for each algorithm. ``fair_shares``, ``traffic`` and ``fabric_shares``
-divide a network among flows.
+``collectives`` has a file for each algorithm. ``fabric_shares`` divides a network among flows.
 """

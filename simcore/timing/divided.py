@@ -16,9 +16,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.request.placed import Placed
 from simcore.timing.evaluate import Steps
-from simcore.timing.micro_step import of_slowest
 from simcore.timing.points import Points
-from simcore.timing.stage_steps import Divided, StageSteps, stage_steps
+from simcore.timing.stage_steps import Divided, StageSteps, of_slowest, stage_steps
 
 Array = NDArray[np.float64]
 

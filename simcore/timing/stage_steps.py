@@ -1,6 +1,13 @@
 """One optimizer step of each kind of pipeline stage, without the time that stages wait.
 
-# N kinds of stages, C configs
+The rate of a stage is that of its slowest device. The variation among equal devices is one normal
+value for each (``physics.slowest``). The devices of one stage wait for each other in every
+micro-batch (tensor, context and expert ranks) or at the end of the step (data-parallel replicas).
+Devices of different stages only pass on their results. So a stage waits for the slowest of its own
+devices, not of the whole job's. Where the last stage has the head and therefore most work, it alone
+sets the rate of the pipeline.
+
+# N (or S) kinds of stages, C configs; arrays [C], [N, C] or [S, C]
 """
 
 from __future__ import annotations
@@ -12,10 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray
+from simcore.base.arrays import TINY, NDArray, equal_neighbours
 from simcore.base.record import dataclass, replace
+from simcore.physics.slowest import slowest_rates
 from simcore.request.placed import Placed
 from simcore.step.together import together
+from simcore.strategy.layout import Layout
 from simcore.timing.compute import pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
@@ -29,11 +38,44 @@ from simcore.timing.exchanges import (
     shared_nic_s,
     tied_s,
 )
-from simcore.timing.micro_step import forward_share, micro_step_s
 from simcore.timing.points import Points
-from simcore.timing.stage_rates import stage_paces
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Paces:
+    """Compute rates over that of the job's slowest device; 1 or more.
+
+    ``slowest`` [S, C]: of the slowest device in all replicas of such a stage. ``typical`` [C]: of
+    the average group of ranks that wait for each other in every micro-batch; their times add up
+    where one micro-batch passes through all stages.
+    """
+
+    slowest: Array
+    typical: Array
+
+
+def stage_paces(
+    points: Points, layout: Layout, counts: tuple[int, ...], device_sd_frac: float
+) -> Paces:
+    """The rates of each kind of stage.
+
+    ``points`` of the whole job; ``counts``: number of stages of each kind; ``device_sd_frac``:
+    standard deviation of a device's rate.
+    """
+    starts, lengths = equal_neighbours(points.n_ranks)
+    ranks = points.n_ranks[starts]
+    shares = np.array(counts, dtype=np.float64) / sum(counts)
+    meeting = float(max(layout.tp * layout.cp, layout.ep * layout.expert_tp))
+    group = np.minimum(meeting, ranks / sum(counts))
+    every, typical, *own = slowest_rates(
+        np.array([ranks, group, *(ranks * shares[:, None])]), device_sd_frac
+    )
+    return Paces(
+        np.repeat(np.array(own) / every, lengths, axis=1), np.repeat(typical / every, lengths)
+    )
+
 
 #: Breakdown terms that a micro-step consists of.
 _MICRO_STEP = ("forward", "backward", "accumulation")
@@ -198,3 +240,23 @@ def _last(
     seen = beside_host(exchange, placed, busy_s + before, steps.host_micro_s)
     alone = steps.comm_beside_s <= 0
     return {name: np.where(alone, x, exchange[name]) for name, x in seen.items()}
+
+
+def micro_step_s(steps: Steps, points: Points) -> Array:
+    """Compute seconds of one micro-step [C], with the gradient sum where there are several."""
+    once = steps.terms_s["forward"] + steps.terms_s["backward"]
+    more = np.maximum(points.grad_accum - 1.0, 1.0)
+    return np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
+
+
+def forward_share(steps: Steps) -> Array:
+    """Share of a micro-step's compute that is forward."""
+    forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
+    return forward / np.maximum(forward + backward, TINY)
+
+
+def of_slowest(terms_s: dict[str, Array], slowest: NDArray[np.intp]) -> dict[str, Array]:
+    """The terms [N, C] of the slowest kind of stage of each configuration [C]."""
+    if (slowest == slowest[0]).all():
+        return {name: x[slowest[0]] for name, x in terms_s.items()}
+    return {name: x[slowest, np.arange(len(slowest))] for name, x in terms_s.items()}

@@ -469,7 +469,7 @@ def test_a_cut_leaves_the_memory_free_that_is_asked_for() -> None:
 
 
 def test_experts_are_dealt_out_to_ranks_that_divide_them() -> None:
-    from simcore.planning.defaults import default_words
+    from simcore.planning.plan_request import default_words
     from simcore.workload.resolve import resolve_model
 
     assert default_words(resolve_model("mixtral-8x7b"), {}, False)["ep"] == "1,2,4,8"
@@ -477,7 +477,7 @@ def test_experts_are_dealt_out_to_ranks_that_divide_them() -> None:
 
 
 def test_a_slice_by_its_clouds_name_is_a_cluster_of_its_own() -> None:
-    from simcore.planning.defaults import gpu_grids
+    from simcore.planning.plan_request import gpu_grids
 
     found = gpu_grids(["v5p-64,H100"], available={}, max_gpus=8)
     assert found[0] == "v5p-64" and found[1].startswith("H100")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.physics import traffic
-from simcore.physics.traffic import PATTERNS, groups_of, tree_parents
+from simcore.physics import fabric_shares
+from simcore.physics.fabric_shares import PATTERNS, groups_of, tree_parents
 
 
 def test_groups_fill_a_job_block_by_block() -> None:
@@ -29,7 +29,7 @@ def test_the_tree_of_14_ranks_is_that_of_ncclgetbtree() -> None:
 @pytest.mark.parametrize("n", [2, 5, 8, 13, 16])
 def test_no_node_of_a_tree_sends_more_than_its_rate(n: int) -> None:
     """Every node but a root has a parent in each tree: 2(n - 1) edges, used both ways."""
-    flows = traffic.tree(groups_of(n, n, 1))
+    flows = fabric_shares.tree(groups_of(n, n, 1))
     assert len(flows.source) == 4 * (n - 1)
     sent = np.bincount(flows.source, flows.need, n)
     assert sent.max() <= 1.0
@@ -47,22 +47,22 @@ def test_a_ring_and_all_to_all_use_the_whole_rate() -> None:
 
 
 def test_many_nodes_are_sampled_at_equal_distances(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "MOST_FLOWS", 300)
-    flows = traffic.all_to_all(groups_of(100, 100, 1))
+    monkeypatch.setattr(fabric_shares, "MOST_FLOWS", 300)
+    flows = fabric_shares.all_to_all(groups_of(100, 100, 1))
     assert len(flows.source) == 300
     assert set((flows.target - flows.source) % 100) == {1, 50, 99}
     assert np.bincount(flows.source, flows.need) == pytest.approx(np.ones(100))
 
 
 def test_stages_send_to_the_next() -> None:
-    flows = traffic.chain(groups_of(6, 3, 2))
+    flows = fabric_shares.chain(groups_of(6, 3, 2))
     pairs = sorted(zip(flows.source.tolist(), flows.target.tolist(), strict=True))
     assert pairs == [(0, 2), (1, 3), (2, 4), (3, 5)]
 
 
 def test_a_ring_goes_round_every_group() -> None:
     """Two groups of three, two nodes apart: 0, 2, 4 and 1, 3, 5."""
-    found = traffic.ring(groups_of(6, 3, 2))
+    found = fabric_shares.ring(groups_of(6, 3, 2))
     pairs = sorted(zip(found.source.tolist(), found.target.tolist(), strict=True))
     assert pairs == [(0, 2), (1, 3), (2, 4), (3, 5), (4, 0), (5, 1)]
     assert found.need.tolist() == [1.0] * 6

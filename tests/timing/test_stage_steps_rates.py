@@ -9,7 +9,7 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.strategy.layout import Layout
 from simcore.timing.points import Points
-from simcore.timing.stage_rates import stage_paces
+from simcore.timing.stage_steps import stage_paces
 from simcore.timing.steps import values_of
 
 SD = 0.02

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simcore.strategy.dialects.text import written_text
+from simcore.strategy.dialects.keyed import written_text
 
 DATA: dict[str, Any] = {
     "a": 1, "b.c": "x: #y", "b.d.e": [1, "z"], "f": True, "b.g": None, "h.i.j.k": 0.5, "l": "",

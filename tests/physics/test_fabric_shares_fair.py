@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.physics.fair_shares import max_min_rates
+from simcore.physics.fabric_shares import max_min_rates
 
 
 def rates(paths: list[list[int]], limits: list[float], frac: float = 1.0) -> list[float]:

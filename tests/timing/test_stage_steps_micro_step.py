@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from strategies import points
 
-from simcore.timing.micro_step import forward_share, micro_step_s, of_slowest
+from simcore.timing.stage_steps import forward_share, micro_step_s, of_slowest
 
 
 def steps(**terms: list[float]) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from simcore import api
 from simcore.base.figures import Interval
 from simcore.report.formatting import WIDTH
-from simcore.report.scaling import bar, render_scaling
+from simcore.report.text_of import bar, render_scaling
 
 
 @pytest.mark.parametrize(
