@@ -20,7 +20,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import TERMS, Tensor, gathering_of, tensors_of, ticks_of
 from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import frozen_base, frozen_width, holds_checkpoint_inputs, parts_of
-from simcore.memory.terms import early_bytes, hands_stubs, rank_state
+from simcore.memory.terms import early_bytes, hands_stubs, rank_state, widens_after_backward
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes
 from simcore.strategy.strategy import Strategy
@@ -327,6 +327,10 @@ class _Step:
                 out.free([waiting.pop()[1]])
         out.free([number for _, number in waiting])
         out.free(staying)
+        if widens_after_backward(self.strategy):
+            for block, name in zip(self.blocks, self.names, strict=True):
+                for q in block.params:
+                    out.free([out.alloc(q.numel * FP32_BYTES, "working_set", name, q.name)])
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:

@@ -110,6 +110,12 @@ def hands_stubs(strategy: Strategy) -> bool:
     return strategy.precision.main_grads and strategy.zero_stage < 3 and stub
 
 
+def widens_after_backward(strategy: Strategy) -> bool:
+    """Whether 16-bit gradients are added to their fp32 sums when backward has made them all."""
+    sums = strategy.precision.main_grads and strategy.zero_stage < 3
+    return sums and strategy.program.gradients.narrow_beside_fp32_sums
+
+
 def early_bytes(p: Precision) -> int:
     """Bytes an element of a gradient made in forward: itself, a piece of it as a product and in
     fp32 (Liger-Kernel, fused linear cross-entropy).
@@ -280,9 +286,11 @@ def _in_step(
 def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -> Array:
     """Bytes of the update's flat buffers, each too large for a block that activations leave free.
 
-    The buffer of the norm is reused for the others where it is large enough.
+    The norm's is reused where it is large enough. Another is a gradient's copy for its fp32 sum.
     """
     wide, joined, main_grads = state.wide, state.joined, strategy.precision.main_grads
+    if widens_after_backward(strategy):
+        return 1.0 * sizes.largest_param_numel * FP32_BYTES
     if strategy.zero_stage == 0 or strategy.offload.optimizer != "none":
         return 0.0 * wide
     # of the largest gradient whose norm a rank computes, at most those of its shard
@@ -316,6 +324,13 @@ def _moments(
         "gradient_copies": copies * ~reducing,
         "gradient_buckets": state.buckets * reducing,
     }
+    backward = dict(step.terms)
+    if widens_after_backward(strategy):
+        # all gradients exist, and nothing of this micro-batch beside the copy of one of them
+        copy = FP32_BYTES * sizes.largest_param_numel
+        then = {"gradients": state.gradients, "working_set": copy}
+        later = sum(then.values()) > sum(backward.values())
+        backward = {k: np.where(later, then.get(k, 0.0), t) for k, t in backward.items()}
     set_up = {}
     if strategy.zero_stage >= 3 and strategy.program.zero3.whole_at_first:
         whole = {
@@ -323,7 +338,7 @@ def _moments(
             "frozen_models": sizes.resident_frozen,
         }
         set_up = {name: whole.get(name, 0.0) - term for name, term in state.terms.items()}
-    return frozen, dict(step.terms), update, set_up
+    return frozen, backward, update, set_up
 
 
 class Peak(NamedTuple):
@@ -452,10 +467,8 @@ def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float
     a step.
     """
     parts, part, sizes, state, step, moments, beside, peak = peak_of(job)
-    strategy = job.strategy
-    one = np.ones_like(job.micro_batch)
-    zero = 0.0 * one
-    moment, waiting = peak.moment(in_flight), peak.waiting * (in_flight - 1.0)
+    strategy, one = job.strategy, np.ones_like(job.micro_batch)
+    zero, moment, waiting = 0.0 * one, peak.moment(in_flight), peak.waiting * (in_flight - 1.0)
     moments[1]["activations"] = moments[1]["activations"] + waiting
     terms = {name: term * one for name, term in state.terms.items()}
     for name in dict.fromkeys(key for m in moments for key in m):
@@ -464,15 +477,15 @@ def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float
     terms["workspace"] = beside["workspace"]
     allocated = sum(terms.values(), zero)
     terms[ROUNDING] = step.rounding * (moment == 1) * in_flight
-    terms |= beside
     reserved = allocated + terms[ROUNDING]
+    terms |= beside
+    in_step = sum(step.terms.values(), waiting)
     waiting = waiting * ~parts.recomputed[part]  # which leave holes
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
     flat = sizes.largest_block_numel * strategy.precision.param_bytes  # a unit is copied out of it
     streams = step.streams + flat * strategy.program.fsdp.flat_copies
-    backward = sum(moments[1].values(), zero)
-    in_step = np.where(strategy.reduces_apart & (job.n_ranks > 1), streams, backward)
+    in_step = np.where(strategy.reduces_apart & (job.n_ranks > 1), streams, in_step)
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + job.cublas_bytes + in_step + fresh)
     cached = cached + holes_frac * (step.loose + waiting)

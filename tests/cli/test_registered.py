@@ -19,10 +19,10 @@ facts:
       options: {grad_clip: true}
 releases:
   "1.0":
-    meaning: its first release, which held all fp32 weights on each rank
+    meaning: its first release, whose ranks updated whole tensors
     facts:
       - source: my_trainer/state.py of 1.0
-        optimizer_state: {fp32_weights_whole: true}
+        optimizer_state: {owned_tensor_by_tensor: true}
 """
 OPTIMIZER = """\
 name: my-rule
@@ -56,13 +56,14 @@ def test_a_job_runs_with_both(own: Path, simcore: Callable) -> None:
     mine = state_bytes("--software", "my-trainer", "--optimizer", "my-rule")
     assert mine == pytest.approx((4 + 12) * numel / 8, rel=1e-3)
     first = state_bytes("--software", "my-trainer@1.0", "--optimizer", "my-rule")
-    assert first == pytest.approx(4 * numel + 12 * numel / 8, rel=1e-3)
+    table = 50_257 * 768  # the largest tensor, more than an eighth of all
+    assert first == pytest.approx((4 + 12) * table, rel=1e-3)
 
 
 def test_both_are_listed_and_shown(own: Path, simcore: Callable) -> None:
     (listed,) = json.loads(simcore("list", "software", "my-trainer", "--json").out)
-    assert listed["releases"] == {"1.0": {"aliases": [], "meaning": "its first release, which held "
-                                          "all fp32 weights on each rank"}}  # fmt: skip
+    assert listed["releases"] == {"1.0": {"aliases": [], "meaning": "its first release, whose ranks "
+                                          "updated whole tensors"}}  # fmt: skip
     shown = simcore("show", "program", "my-trainer").out
     assert "gradients.norm_copy_bytes = 4" in shown and "my_trainer/loop.py, step" in shown
     assert "gradients.norm_copy_bytes = 8" not in shown  # what it replaces of what it inherits

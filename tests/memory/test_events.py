@@ -20,7 +20,7 @@ from simcore.memory.events import EventList, step_events
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.terms import RankJob, memory_of
 from simcore.strategy.optimizers import OPTIMIZERS
-from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.precision import PRECISIONS, with_main_grads
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
@@ -124,6 +124,25 @@ def test_the_same_where_gradients_wait_for_their_reduction(numel: float) -> None
         assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
     least = closed(model, strategy("zero3", "bf16", step_impl="fused"), 1, 8.0, 2.0).allocated[0]
     assert peaks[0] > least
+
+
+@pytest.mark.parametrize(("name", "batch", "widened"), [("gpt2", 0.25, True), ("gpt2", 8.0, False),
+                                                         ("llama2-7b", 0.25, False)])  # fmt: skip
+def test_the_same_where_backward_s_gradients_are_added_as_fp32(
+    name: str, batch: float, widened: bool
+) -> None:
+    """BF16_Optimizer: with little to keep, the copy of the largest gradient is the peak."""
+    _, model = record(name)
+    words = {"program": program_named("deepspeed"), "step_impl": "fused", "recompute": "full"}
+    how = strategy("zero1", "bf16", **words)
+    how = replace(how, precision=with_main_grads(how.precision, "fp32"))
+    found = closed(model, how, batch, 8.0, 2.0)
+    events = step_events(model, how, micro_batch=batch, grad_accum=2, n_ranks=8, steps=2)
+    assert peak(events, "step 1") == pytest.approx(found.allocated[0], rel=CLOSE_FRAC)
+    copy = 4.0 * max(q.numel for b in model.blocks for q in b.params)
+    assert (found.terms["working_set"][0] == copy) == widened
+    # no block that layers leave free holds the copy
+    assert found.cached[0] >= found.allocated[0] + copy * (not widened)
 
 
 @pytest.mark.parametrize("name", ["latte-s", "gpt2", "resnet-50", "bert-base"])

@@ -87,7 +87,6 @@ def test_gradients_that_stay_between_steps_are_there_all_through_backward() -> N
     [
         ("plain", 2 + 4 + 12 / 8),
         ("deepspeed", 2 + 4 + 2 + 12 / 8),  # 16-bit gradients stay beside the sums
-        ("deepspeed-2022", 2 + 4 + 2 + 4 + 8 / 8),  # and all fp32 weights are on each rank
         ("nanotron", 2 + 4 + 12 / 8),  # no DDP, and so no buckets, with a sharded optimizer
         ("fsdp", 2 + 4 + 4 + 12 / 8),  # the one layer's sums, flat for their reduction
     ],

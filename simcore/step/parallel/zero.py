@@ -295,8 +295,6 @@ class Zero:
         masters: Array | float = shard * p.master_bytes
         if strategy.wide_shards:
             weights, masters = masters, 0.0
-        elif library.optimizer_state.fp32_weights_whole and main_grads:
-            masters = numel * p.master_bytes
         extra_bytes = p.param_bytes * (library.gradients.narrow_beside_fp32_sums and main_grads)
         held: dict[str, Array | float] = {
             "parameters": weights,

@@ -27,7 +27,7 @@ class Gradients:
     ``zero1_all_reduces``: ZeRO-1 all-reduces gradients, although each rank needs only its shard.
     ``buckets_after_backward``: buckets are allocated after backward and freed before the update.
     ``narrow_beside_fp32_sums``: the 16-bit gradients from backward stay in memory in addition to
-    the fp32 accumulated gradients.
+    the fp32 accumulated gradients. After backward each is added through an fp32 copy of it.
     ``ddp_buckets_of_weight_width``: DDP reduces gradients in flat buckets of the weights' data type
     and holds these in addition to the fp32 accumulated gradients.
     ``added_by_own_kernel``: a separate kernel adds each tensor's gradient to its accumulated sum.
@@ -52,7 +52,6 @@ class Gradients:
 class OptimizerState:
     """Weights and optimizer state that a rank holds, and extra memory traffic of the update.
 
-    ``fp32_weights_whole``: each rank holds an fp32 copy of all weights but updates only its shard.
     ``master_lower_halves``: only the lower 16 bits of the fp32 master weights are stored; the bf16
     weights are the upper 16 bits. The update reads 16-bit gradients without a cast.
     ``owned_tensor_by_tensor``: ZeRO-1 assigns whole tensors to ranks. Each rank updates its tensors
@@ -64,7 +63,6 @@ class OptimizerState:
     issues for each parameter around the optimizer's own: casts, norms, scaling, copies.
     """
 
-    fp32_weights_whole: bool = False
     master_lower_halves: bool = False
     owned_tensor_by_tensor: bool = False
     update_copies_bytes: float = 0.0

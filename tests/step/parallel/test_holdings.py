@@ -140,11 +140,8 @@ def test_main_gradients_are_buckets_and_gradients_in_one() -> None:
     assert _held("ddp", main="fp32", **narrow)["buckets"] == [0, 2000]
     both = _held("zero2", main="fp32", gradients={"narrow_beside_fp32_sums": True})
     assert both["gradients"] == [6000, 1500]
-    whole = _held("zero1", main="fp32", optimizer_state={"fp32_weights_whole": True})
-    assert whole["optimizer_state"] == [12000, 4000 + 2000]
-    # without main gradients there are none of both: 2 bytes of gradient, masters in shards
-    plain = _held("zero1", optimizer_state={"fp32_weights_whole": True},
-                  gradients={"narrow_beside_fp32_sums": True})  # fmt: skip
+    # without main gradients there is none beside: 2 bytes of gradient
+    plain = _held("zero1", gradients={"narrow_beside_fp32_sums": True})
     assert plain["optimizer_state"] == [12000, 3000] and plain["gradients"] == [2000, 2000]
     flat = _held("zero2", main="fp32", fsdp={"outer_layers_one_unit": True})
     assert flat["buckets"] == [0, 600 * 4]
