@@ -188,6 +188,19 @@ def test_stages_are_told_with_time_and_memory() -> None:
     assert api.predict("llama3-8b", "1x8xH100", tp=8, **BASE).stages == ()
 
 
+def test_a_pipeline_of_torch_s_holds_buffers_of_each_micro_batch() -> None:
+    """Until May 2025 of outputs and of their gradients, then of gradients alone: as large as a
+    layer's output each, 8,192 x 4,096 in 16 bits over two tensor ranks, for four micro-batches."""
+
+    def held(software: str) -> float:
+        cut = {"stages": "14,6,6,6", "tp": 2, "pp": 4}
+        found = api.predict("llama3-8b", "1x8xH100", software=software, **BASE, **cut)
+        return found.memory.terms["activations"]
+
+    before, after = held("torchtitan@2025-06"), held("torchtitan@2025")
+    assert before - after == pytest.approx(4 * 8192 * 4096 * 2 / 2)
+
+
 def test_a_library_cuts_as_it_does() -> None:
     """scaling deals out the embedding, 12 layers, the norm and the head: 4 + 4 + 4 + 3 modules."""
 
