@@ -34,6 +34,15 @@ def test_who_hands_stubs() -> None:
     assert not hands_stubs(_how("ddp", stub=False))
 
 
+def test_megatron_has_stubs_since_it_reduces_under_backward() -> None:
+    """Before August 2023 backward returns None for such a weight."""
+    stubs = {
+        year: program_named(f"megatron-lm@{year}").gradients.stub_after_fused_sum
+        for year in (2021, 2022, 2023, 2024)
+    }
+    assert stubs == {2021: False, 2022: False, 2023: True, 2024: True}
+
+
 @pytest.mark.parametrize(
     ("how", "stubs"), [(_how("zero1"), True), (_how("zero1", stub=False), False)]
 )
