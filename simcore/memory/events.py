@@ -19,8 +19,15 @@ from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import TERMS, Tensor, gathering_of, tensors_of, ticks_of
 from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
-from simcore.memory.parts import frozen_base, frozen_width, holds_checkpoint_inputs, parts_of
-from simcore.memory.terms import early_bytes, hands_stubs, rank_state, widens_after_backward
+from simcore.memory.parts import (
+    early_bytes,
+    frozen_base,
+    frozen_width,
+    hands_stubs,
+    holds_checkpoint_inputs,
+    parts_of,
+)  # fmt: skip
+from simcore.memory.terms import rank_state, widens_after_backward
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes
 from simcore.strategy.strategy import Strategy

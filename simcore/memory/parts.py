@@ -12,6 +12,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
+from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import Moments, joined_moments, moments_of
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes, storages, swapped_base
@@ -86,6 +87,19 @@ def frozen_away(
     whole, routed = base
     of_expert = np.maximum(np.asarray(shards) / expert_ranks, 1.0)
     return (whole - routed) * (1.0 - 1.0 / np.asarray(shards)) + routed * (1.0 - 1.0 / of_expert)
+
+
+def hands_stubs(strategy: Strategy) -> bool:
+    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
+    stub = strategy.program.gradients.stub_after_fused_sum
+    return strategy.precision.main_grads and strategy.zero_stage < 3 and stub
+
+
+def early_bytes(p: Precision) -> int:
+    """Bytes an element of a gradient made in forward: itself, a piece of it as a product and in
+    fp32 (Liger-Kernel, fused linear cross-entropy).
+    """
+    return p.param_bytes + p.low_bytes + FP32_BYTES
 
 
 def stub_bytes(workload: Workload, p: Precision) -> float:

@@ -17,10 +17,16 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES, Group, communicator_bytes
-from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
+from simcore.memory.parts import (
+    Parts,
+    PartSizes,
+    early_bytes,
+    frozen_away,
+    hands_stubs,
+    parts_of,
+)  # fmt: skip
 from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
-from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -104,23 +110,10 @@ class RankState(NamedTuple):
         return self.wide + np.maximum(self.joined - self.temporaries, 0.0)
 
 
-def hands_stubs(strategy: Strategy) -> bool:
-    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
-    stub = strategy.program.gradients.stub_after_fused_sum
-    return strategy.precision.main_grads and strategy.zero_stage < 3 and stub
-
-
 def widens_after_backward(strategy: Strategy) -> bool:
     """Whether 16-bit gradients are added to their fp32 sums when backward has made them all."""
     sums = strategy.precision.main_grads and strategy.zero_stage < 3
     return sums and strategy.program.gradients.narrow_beside_fp32_sums
-
-
-def early_bytes(p: Precision) -> int:
-    """Bytes an element of a gradient made in forward: itself, a piece of it as a product and in
-    fp32 (Liger-Kernel, fused linear cross-entropy).
-    """
-    return p.param_bytes + p.low_bytes + FP32_BYTES
 
 
 def rank_state(

@@ -62,8 +62,8 @@ def test_a_job_runs_with_both(own: Path, simcore: Callable) -> None:
 
 def test_both_are_listed_and_shown(own: Path, simcore: Callable) -> None:
     (listed,) = json.loads(simcore("list", "software", "my-trainer", "--json").out)
-    assert listed["releases"] == {"1.0": {"aliases": [], "meaning": "its first release, whose ranks "
-                                          "updated whole tensors"}}  # fmt: skip
+    meaning = "its first release, whose ranks updated whole tensors"
+    assert listed["releases"] == {"1.0": {"aliases": [], "meaning": meaning}}
     shown = simcore("show", "program", "my-trainer").out
     assert "gradients.norm_copy_bytes = 4" in shown and "my_trainer/loop.py, step" in shown
     assert "gradients.norm_copy_bytes = 8" not in shown  # what it replaces of what it inherits

@@ -11,8 +11,8 @@ from strategies import strategy
 
 from simcore.answer.request import make_request
 from simcore.memory.moments import Gathering
-from simcore.memory.parts import parts_of
-from simcore.memory.terms import hands_stubs, rank_state
+from simcore.memory.parts import hands_stubs, parts_of
+from simcore.memory.terms import rank_state
 from simcore.strategy.precision import with_main_grads
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Strategy
