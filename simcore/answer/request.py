@@ -11,7 +11,7 @@ from simcore.base.names import Changed
 from simcore.base.units import KIB, MIB
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import MOST_BATCH, axis_of, largest_batch, memory_over
-from simcore.request.make import read_request
+from simcore.request.make import ReadRequest, read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
 
@@ -31,7 +31,11 @@ def make_request(
     """
     if is_max(options.get("seq_len")):
         return _with_longest(model, gpus, options)
-    read = read_request(model, gpus, **options)
+    return searched(read_request(model, gpus, **options))
+
+
+def searched(read: ReadRequest) -> Request:
+    """The request with the values that a search over predictions finds."""
     request = read.request
     if read.largest_batch:
         request = _with_largest_batch(request)

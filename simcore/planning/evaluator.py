@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simcore import __version__
-from simcore.answer.request import make_request
+from simcore.answer.request import searched
 from simcore.answer.sweep import Axis, Outcome, alike, wires_of
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UsageError
@@ -25,9 +25,10 @@ from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
-from simcore.planning.space import Space, digest_of
+from simcore.planning.space import ALIKE, Form, Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.request.layout import layout_of
+from simcore.request.make import LookedUp, look_up, resolved
 from simcore.request.resolved import Request
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout
@@ -162,7 +163,8 @@ class Evaluator:
                 form, kind, piece = self._place(number)
                 forms = self._forms_with(form, kind)
                 if held is None or held[:2] != (forms, kind):
-                    held = forms, kind, [self._unit(each, kind) for each in forms]
+                    found: dict[int, LookedUp | SimcoreError] = {}
+                    held = forms, kind, [self._unit(each, kind, found) for each in forms]
                 asked = [self._asked(*of, kind, piece) for of in zip(forms, held[2], strict=True)]
                 begin = number + (forms[0] - form) * self._starts[-1]
                 numbers = range(begin, begin + len(forms) * self._starts[-1], self._starts[-1])
@@ -184,14 +186,16 @@ class Evaluator:
         each = self.space.forms_together if self._points[kind] <= FEW_POINTS else 1
         return range(form // each * each, form // each * each + each)
 
-    def _unit(self, form_index: int, kind: int) -> _Unit:
-        """A form on all clusters of a kind, each with the reason why it is invalid, if any."""
+    def _unit(self, form_index: int, kind: int, found: dict[int, LookedUp | SimcoreError]) -> _Unit:
+        """A form on all clusters of a kind, each with the reason why it is invalid, if any.
+
+        ``found``: by cluster, what forms that differ in recompute alone share; filled here.
+        """
         members = self._kinds[kind]
         model, form = self.space.form(form_index)
         source = self._sources[model]
         if isinstance(source, str):
             return _Unit(members, [source] * len(members))
-        first = next((b for b in self.space.micro_batches if b is not None), None)
         layout = layout_of(form)
         request: Request | None = None
         n_layers, by_layout = 0, dict[int, Sequence[str]]()
@@ -201,12 +205,9 @@ class Evaluator:
             broken: Sequence[str] = ()
             if request is None:
                 try:
-                    request = make_request(
-                        source, self.space.clusters[i], every_violation=False,
-                        profile=self._profile, micro_batch=first,
-                        grad_accum=schedule_of(layout).least_micro_batches(layout),
-                        **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
-                    )  # fmt: skip
+                    if i not in found:
+                        found[i] = self._looked_up(source, form, layout, i)
+                    request = _request(found[i], form)
                     n_layers = layer_counts(request.workload)
                     by_layout = self._by_layout.setdefault((layout, n_layers), {})
                 except SimcoreError as err:
@@ -224,6 +225,21 @@ class Evaluator:
             return _Unit(members, why)
         shares = check_shares(form["shares"]) if form.get("shares") else ""
         return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
+
+    def _looked_up(
+        self, source: ModelSource, form: Form, layout: Layout, cluster: int
+    ) -> LookedUp | SimcoreError:
+        """What a form on a cluster names, whatever its layers recompute; or the error in it."""
+        try:
+            return look_up(
+                source, self.space.clusters[cluster], every_violation=False,
+                profile=self._profile,
+                micro_batch=next((b for b in self.space.micro_batches if b is not None), None),
+                grad_accum=schedule_of(layout).least_micro_batches(layout),
+                **{k: v for k, v in form.items() if k not in (*_NOT_IN_REQUEST, ALIKE)},
+            )  # fmt: skip
+        except SimcoreError as err:
+            return err
 
     def _asked(self, form: int, held: _Unit, kind: int, piece: int) -> _Piece | Batch:
         """A piece of a unit to evaluate; its result where no point is valid."""
@@ -341,6 +357,13 @@ def _together(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
         else:
             group.append(piece)
     return groups
+
+
+def _request(found: LookedUp | SimcoreError, form: Form) -> Request:
+    """The request of a form. Raises SimcoreError with what is wrong in it."""
+    if isinstance(found, SimcoreError):
+        raise found
+    return searched(resolved(found, **{ALIKE: form[ALIKE]} if ALIKE in form else {}))
 
 
 def _source(space: Space, model: str) -> ModelSource | str:

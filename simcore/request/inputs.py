@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.question import once_a_question
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import names_in_nccl_algo
@@ -84,6 +83,11 @@ class Inputs:
         if self.cluster is None or self.cluster.n_gpus > 1 or self.launched is not None:
             return False
         return not any(self.options.get(word) for word in ("software", "offload"))
+
+    def recomputing(self, words: Options) -> Inputs:
+        """The same with these options of recompute, which the training library may read its way."""
+        options = self.library.recompute_words({**self.options, **words})
+        return replace(self, options=options)
 
     @property
     def recompute_layers(self) -> int:
@@ -192,11 +196,8 @@ def _written_out(model: str | Path | ModelSource, options: Options) -> str:
     return model if separate and isinstance(model, str) and model.startswith(SWITCHED) else ""
 
 
-def look_up_names(tries: Attempts, inputs: Inputs) -> str:
-    """Look up every option that is a name; results go into ``tries``.
-
-    Returns the recompute mode.
-    """
+def look_up_names(tries: Attempts, inputs: Inputs) -> None:
+    """Look up every option that is a name but for recompute; results go into ``tries``."""
     options, t = inputs.options, inputs.training
     make, chosen = tries.make, tries.chosen
     make(
@@ -242,7 +243,6 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
-    return _recompute(tries, inputs)
 
 
 def nccl_algorithms(text: str | None) -> Allowed:
@@ -263,7 +263,7 @@ def nccl_protocols(text: str | None) -> Allowed:
     return parse_allowed("nccl-proto", text, PROTOCOLS) if text else FREE
 
 
-def _recompute(tries: Attempts, inputs: Inputs) -> str:
+def recompute_of(tries: Attempts, inputs: Inputs) -> str:
     """The recompute mode; the recomputed modules are stored in ``tries`` as ``modules``."""
     options, t, first = inputs.options, inputs.training, inputs.recompute_layers
     usual = inputs.library.recompute(t.recompute if t else "none")
@@ -392,6 +392,12 @@ class Attempts:
         self.problems = list(problems)
         self.defaults: list[str] = []
         self._made: dict[str, Any] = {}
+
+    def copy(self) -> Attempts:
+        """The same values and problems, to which others can be added."""
+        copied = Attempts(self.problems)
+        copied.defaults, copied._made = [*self.defaults], {**self._made}
+        return copied
 
     def make(self, key: str, how: Callable[[], object]) -> None:
         """Store what ``how`` returns; for a UsageError or InvalidConfig, store its sentences."""

@@ -20,6 +20,7 @@ from simcore.request.inputs import (
     changed_settings,
     inputs_from,
     look_up_names,
+    recompute_of,
 )
 from simcore.request.model_settings import Lengths, lengths_of, name_of
 from simcore.request.resolved import Loading, Request, settings_in_effect
@@ -63,6 +64,20 @@ class ReadRequest:
     stages: bool
 
 
+@dataclass(frozen=True)
+class LookedUp:
+    """What a request names, looked up, whatever its layers recompute.
+
+    ``tries``: values and problems so far. ``settings``: of the model, that the options change.
+    ``every_violation``: as in ``read_request``.
+    """
+
+    tries: Attempts
+    inputs: Inputs
+    settings: Mapping[str, Any]
+    every_violation: bool
+
+
 def read_request(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
@@ -74,6 +89,20 @@ def read_request(
 
     ``every_violation``: where it is not set, the error may have only the first ones.
     """
+    return resolved(look_up(model, gpus, every_violation=every_violation, **options))
+
+
+def look_up(
+    model: str | Path | ModelSource,
+    gpus: str | ClusterSpec,
+    *,
+    every_violation: bool = True,
+    **options: Any,
+) -> LookedUp:
+    """The first half of ``read_request``, which requests that differ in recompute share.
+
+    Raises InvalidConfig where nothing more can be said of the request.
+    """
     read, problems = read_options(options)
     options = read
     tries = Attempts(problems)
@@ -81,14 +110,26 @@ def read_request(
         tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
         tries.stop()
     inputs = inputs_from(tries, model, gpus, options)
-    mode = look_up_names(tries, inputs)
-    accum, batch = batches_of(tries, inputs)
-    overrides = changed_settings(tries, inputs)
-    tries.make("lengths", lambda: lengths_of(inputs.record, inputs.options, overrides))
-    lengths: Lengths = tries.get("lengths", Lengths())
-    overrides = {**overrides, **lengths.mean}
-    largest = {**_largest(inputs.record, tries.get("overrides", {})), **lengths.longest}
+    look_up_names(tries, inputs)
+    settings = changed_settings(tries, inputs)
+    tries.make("lengths", lambda: lengths_of(inputs.record, inputs.options, settings))
     if not every_violation:
+        tries.stop()
+    return LookedUp(tries, inputs, settings, every_violation)
+
+
+def resolved(found: LookedUp, **recompute: Any) -> ReadRequest:
+    """The request of what was looked up. Raises InvalidConfig with every violation.
+
+    ``recompute``: options of that heading, which ``found`` may lack.
+    """
+    tries, inputs = found.tries.copy(), found.inputs.recomputing(recompute)
+    mode = recompute_of(tries, inputs)
+    accum, batch = batches_of(tries, inputs)
+    lengths: Lengths = tries.get("lengths", Lengths())
+    overrides = {**found.settings, **lengths.mean}
+    largest = {**_largest(inputs.record, tries.get("overrides", {})), **lengths.longest}
+    if not found.every_violation:
         tries.stop()  # before what takes long
     _workloads(tries, inputs, mode, overrides, largest)
     strategy = _strategy(tries, inputs, mode)

@@ -91,9 +91,14 @@ class Library:
             own["expert_tp"] = expert_tp
         if self.assumed:
             own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
-        if self._run.selective_is_whole_layers and given.get(_LISTED) == "selective":
-            given[_LISTED] = "full"
         return {**own, **_taken(kind.options, record), **given}
+
+    def recompute_words(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options with the recompute mode as the library reads its name."""
+        whole = not self.by_file and self._run is not None and self._run.selective_is_whole_layers
+        if whole and options.get(_LISTED) == "selective":
+            return {**options, _LISTED: "full"}
+        return {**options}
 
     def on(self, record: ModelSource | None, options: Mapping[str, Any]) -> ModelSource | None:
         """The model as the program runs it, with the settings that the job does not give.

@@ -13,6 +13,7 @@ from simcore import api
 from simcore.planning import evaluator as module
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.space import make_space
+from simcore.request.make import look_up
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True)
 
@@ -130,3 +131,26 @@ def test_what_makes_a_workload_turns_slowest() -> None:
     words = {"strategy": "ddp,zero1", "seq_len": "512,1024", "tp": "1,2"}
     space = make_space("llama3.2-1b", "H100:1..2x8", **words)
     assert [f["seq_len"] for _, f in space.forms()] == [512] * 4 + [1024] * 4
+
+
+def test_forms_that_differ_in_recompute_are_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also those that no cluster can run: they are looked up once a cluster."""
+    asked: list[dict[str, Any]] = []
+
+    def counted(*job: Any, **words: Any) -> Any:
+        asked.append(words)
+        return look_up(*job, **words)
+
+    monkeypatch.setattr(module, "look_up", counted)
+    space = make_space(
+        "llama3.2-1b", "H100:2,4x8", strategy="zero3,hsdp", tp="1,8", recompute="none,full",
+        precision="bf16",
+    )  # fmt: skip
+    found = Evaluator(space)
+    whole = list(found.batches(0, len(found)))
+    assert sum(b.n_points for b in whole) == len(space) == 16
+    valid = [b for b in whole if len(b)]
+    assert len(valid) == 6  # hsdp needs several ranks of a node beside tp 8
+    assert len(asked) == 3 + 2  # the last on each cluster
