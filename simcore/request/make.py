@@ -320,6 +320,9 @@ def _place(
     """``placement.place``, which is not loaded for jobs that divide nothing."""
     if inputs.layout == UNDIVIDED:
         return None
+    if workload.encoder_blocks:
+        raise InvalidConfig([f"{inputs.layout} does not divide a trained encoder of images: "
+                             "leave the layout out or freeze it (--set trained=none)"])  # fmt: skip
     from simcore.request.placed import place
 
     assert inputs.record is not None and inputs.cluster is not None

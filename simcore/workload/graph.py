@@ -290,6 +290,9 @@ def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
 class Frozen:
     """A network that only runs forward in each step (VAE, text encoder), on the same device.
 
+    ``trained``: blocks of it that are trained all the same, in the order in which they run before
+    the model's own; a workload has them among its blocks.
+
     - ``resident_numel``: all parameters held on the device, used or not.
     - ``transient_low``: peak of live activation elements per sample while the network runs.
     - ``bytes_per_param``: storage width; None: the width follows the run's precision. With
@@ -302,6 +305,7 @@ class Frozen:
     transient_low: float = 0.0
     bytes_per_param: float | None = None
     as_trained: bool = False
+    trained: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -328,6 +332,7 @@ class Workload:
     uneven_flop: float = 0.0  # forward, per sample: experts' rows beyond balanced routing
     work_sd_frac: float = 0.0  # standard deviation over mean of a sample's work
     modules_of: str = ""  # kind of source whose library's modules a plain loop runs
+    encoder_blocks: int = 0  # leading blocks of ``order`` that belong to a trained encoder
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Count, Part, Seconds, Sourced, entry
+from simcore.base.record import Same
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
-from simcore.workload.graph import Frozen, Op, Workload
+from simcore.workload.graph import Block, Frozen, Op, Workload
 
 Scalar = int | float | bool | str
 
@@ -306,6 +307,16 @@ def _narrow(op: Op) -> Op:
     return replace(op, fwd=tuple(replace(k, low=k.low + k.high, high=0.0) for k in op.fwd))
 
 
+def _behind(workload: Workload, blocks: Sequence[Block]) -> Workload:
+    """The workload with other blocks before its own, in this order."""
+    if not blocks:
+        return workload
+    kinds = list(dict.fromkeys(map(Same, blocks)))
+    order = (*(kinds.index(Same(b)) for b in blocks), *(len(kinds) + i for i in workload.order))
+    every = (*(kind.it for kind in kinds), *workload.blocks)
+    return workload.replace(blocks=every, order=order, encoder_blocks=len(blocks))
+
+
 #: What a network does in a step that ran before the first one and stays on the device: nothing.
 _HELD = Op(name="held", fwd=())
 
@@ -328,6 +339,13 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     if not run:
         frozen = tuple(replace(f, ops=(_HELD,), transient_low=0.0) for f in frozen)
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
+    workload = _behind(workload, [block for net in frozen for block in net.trained])
+    frozen = tuple(replace(f, trained=()) for f in frozen if f.ops or f.resident_numel)
+    if config.get("frozen_model") and not workload.trainable_numel:
+        raise InvalidConfig(
+            [f"{record.name}: nothing is trained: frozen_model needs an encoder of images, with "
+             "--set trained=projector or trained=all"]
+        )  # fmt: skip
     length_assumed = "seq_len" not in dict(overrides) and record.length_note
     return workload.replace(
         frozen=workload.frozen + frozen,

@@ -104,11 +104,19 @@ def adapters(
     kernels: str = "apart",
     inputs: bool = False,
     wide_experts: bool = False,
+    frozen: bool = False,
 ) -> Adapters | None:
-    """The adapters that settings describe; None without any. Raises ValueError."""
+    """The adapters that settings describe; None without any. Raises ValueError.
+
+    ``frozen``: of rank 0, so that nothing of the model is trained and gradients pass through it.
+    """
     check_names(quantised_base=(quantised_base, QUANTISED), lora_kernels=(kernels, LORA_KERNELS))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
+    if frozen:
+        if rank:
+            raise ValueError("lora_rank trains adapters of a model that frozen_model freezes")
+        return Adapters(0, frozenset(), quantised_base)
     if not rank:
         if quantised_base != "none":
             raise ValueError(f"quantised_base {quantised_base!r} needs a lora_rank")
@@ -133,11 +141,9 @@ def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
     if chosen is None:
         return ()
     base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
-    return (
-        f"adapters of rank {chosen.rank} {'with' if chosen.drop else 'without'} dropout; "
-        f"the frozen base{base} is sharded by "
-        "zero3, whole on every rank otherwise",
-    )
+    drop = "with" if chosen.drop else "without"
+    own = f"adapters of rank {chosen.rank} {drop} dropout; " if chosen.rank else ""
+    return (f"{own}the frozen base{base} is sharded by zero3, whole on every rank otherwise",)
 
 
 def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str, ...]:
@@ -145,7 +151,7 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str,
     inject_adapter, needs one match). Raises ValueError where no layer has any target, and for a
     word that is no product's name anywhere.
     """
-    if chosen is None:
+    if chosen is None or not chosen.rank:
         return ()
     known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
     # A checkpoint's name for several products stands for those of them that exist.

@@ -10,7 +10,8 @@ for:
   ``boundary``: what recompute keeps of it; it is then one of the layers that recompute runs again
   unless ``recomputed`` is false. ``in_layer``, ``fused``, ``bias_apart``, ``bias_grads``: as
   ``Body`` takes them. ``only_forward``: unless 0, it is a frozen network, with so many elements
-  alive at once. ``compiled``: a compiler fuses its operators (``ops.compiled``).
+  alive at once. ``compiled``: a compiler fuses its operators (``ops.compiled``). ``trained``: it
+  is a block that is trained before the model's, though the rest of the record is frozen.
 - Kinds of layers are methods of ``Body``, those named here, operators of ``workload.ops``, ``op``,
   ``group``, ``repeat``, ``refuse``, ``counted``, ``let`` and the record's parts. No result is
   handed on: a product names the tensor that it ``reads``.
@@ -173,6 +174,7 @@ class BodyList(LayerList):
         blocks: list[Block] = []
         built: list[tuple[Body, int]] = []
         trained: list[Body] = []
+        learned: set[int] = set()  # of the blocks, those of a frozen network that are trained
         # Block by the number of the first stage of those that take turns, and depth.
         runs: dict[tuple[int, int], int] = {}
         first, turns = 0, False
@@ -201,12 +203,15 @@ class BodyList(LayerList):
             recomputed = given.get("recomputed", "boundary" in given)
             made = body.block(title, boundary=kept, recomputable=recomputed)
             runs |= dict.fromkeys(free, len(blocks))
+            learned |= {len(blocks)} if given.get("trained") else set()
             blocks.append(ops.compiled(made) if given.get("compiled") else made)
             built.append((body, len(free)))
         if "frozen" in self.record:
-            every = (op for body, times in built for op in body.ops * times)
+            order = [runs[place] for place in sorted(runs)]
+            every = (op for i in order if i not in learned for op in blocks[i].ops)
             run = tuple(replace(op, bwd=(), saved=NOTHING) for op in every)
-            return Frozen(name=name, ops=run, **self._of(values, "frozen", {}))
+            parts = tuple(blocks[i] for i in order if i in learned)
+            return Frozen(name=name, ops=run, trained=parts, **self._of(values, "frozen", {}))
         left_out = check_targets(chosen, trained)
         net = Workload(
             name=name, sample_unit=unit, blocks=tuple(blocks),

@@ -30,7 +30,7 @@ Makers = Mapping[str, Callable[..., Any]]
 _KEYS = ("with", "sample_unit", "settings", "values", "tape", "body", "parts", "input", "features",
          "head", "stages", "input_bytes", "tokens", "workload", "frozen")  # fmt: skip
 _OF_STAGES = ("layers", "times", "at", "shares", "boundary", "recomputed", "in_layer", "fused",
-              "bias_apart", "bias_grads", "only_forward", "compiled")  # fmt: skip
+              "bias_apart", "bias_grads", "only_forward", "compiled", "trained")  # fmt: skip
 #: Keys that hold the layers that run.
 _RUN = ("features", "head", "stages")
 #: Arguments that every kind of layer has, and those of all operators.

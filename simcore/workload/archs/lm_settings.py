@@ -468,7 +468,8 @@ class Adapting:
     Only adapters on ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` >
     0: each has its own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``:
     ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``. ``wide_experts``: routed experts are
-    not quantised with the base.
+    not quantised with the base. ``frozen_model``: nothing of the language model is trained, and it
+    passes gradients to an encoder of images that is (``trained`` of the encoder).
     """
 
     lora_rank: int = 0
@@ -479,3 +480,4 @@ class Adapting:
     frozen_inputs: bool = False
     wide_experts: bool = False
     quantised_base: str = "none"
+    frozen_model: bool = False

@@ -245,7 +245,7 @@ def _shapes(
         adapters=adapters(
             adapting.lora_rank, adapting.lora_targets, adapting.quantised_base,
             adapting.lora_dropout, adapting.lora_wide, adapting.lora_kernels,
-            adapting.frozen_inputs, adapting.wide_experts,
+            adapting.frozen_inputs, adapting.wide_experts, adapting.frozen_model,
         ),
     )  # fmt: skip
 
