@@ -18,8 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.layers import LayerList
-from simcore.workload.archs.transformer_xl import build as transformer_xl
 from simcore.workload.models import MODELS
+
+transformer_xl = BodyList("transformer_xl")
 
 bert = BodyList("bert")
 
@@ -311,7 +312,7 @@ def test_adaptive_softmax_gradients_of_all_rows_and_of_the_whole_table() -> None
 
 def test_transformer_xl_knows_dropout_of_attention_apart() -> None:
     plain, none = (
-        transformer_xl(name="x", adaptive=False, attention_dropout=p, **_XL) for p in (None, 0.0)
+        transformer_xl(name="x", adaptive=False, attention_dropout=p, **_XL) for p in (-1.0, 0.0)
     )
     names = [{op.name for b in w.blocks for op in b.ops} for w in (plain, none)]
     assert names[0] - names[1] == {"softmax.dropout"}

@@ -32,6 +32,7 @@ FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encod
 BODY_LISTS: tuple[str, ...] = (
     "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
     "vit", "vit_rotary", "bert", "albert", "modernbert", "deberta", "bart", "t5", "whisper",
+    "transformer_xl",
 )  # fmt: skip
 #: Those of networks that only run forward.
 FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder", "vision_encoder")
@@ -42,7 +43,6 @@ FILES = {
     **dict.fromkeys((*BODY_LISTS, *FROZEN_BODY_LISTS), "body_layers"),
     "transformer": "transformer",
     "traced": "traced",
-    "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
 }
@@ -168,13 +168,8 @@ def check_names(**given: tuple[str, Sequence[str]]) -> None:
             raise ValueError(f"{key} {name!r} is none of {', '.join(known)}")
 
 
-#: How a linear layer's bias is added: by the product's own epilogue, or by a kernel after it.
-BIAS_ADDS = ("fused", "separate")
 #: Kernels of records that functions of ``workload.ops`` make.
 KERNELS = ("cast", "autocast_cast", "added_bias")
-#: Units that compute products and convolutions which matrix units support only from some library
-#: release on.
-UNITS = ("matrix_units", "vector_units")
 
 
 def head_width(hidden: int, heads: int) -> int:

@@ -9,7 +9,7 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, plain_activation
-from simcore.workload.graph import TIE, Block, Kernel, Op
+from simcore.workload.graph import TIE, Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
@@ -157,16 +157,6 @@ def feed(body: Body, t: Tower) -> None:
     if t.mlp == "gelu_new":
         body.high.add("inner")
     body.linear("down", t.rows, t.ffn, t.hidden, bias=t.biased, reads="inner")
-
-
-def layer(
-    t: Tower, name: str, feed: Callable[[Body, Any], None] = feed,
-    attend: Callable[[Body, Any, str, str], None] = attend, *, first_norm: bool = True,
-) -> Block:  # fmt: skip
-    """A block of one layer (``add_layer``)."""
-    body = Body(fused=t.xla)
-    add_layer(body, t, feed, attend, first_norm=first_norm)
-    return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 
 
 def add_layer(

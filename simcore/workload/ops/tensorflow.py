@@ -91,13 +91,14 @@ def layer_norm(name: str, rows: float, dim: int) -> Op:
     return Op(name=name, fwd=fwd, bwd=bwd, saved=saved)
 
 
-def dropout(name: str, elems: float, *, low: bool = False) -> Op:
+def dropout(name: str, elems: float, *, low: bool = False, low_grad: bool = False) -> Op:
     """``tf.nn.dropout``: random numbers, comparison, cast to the activation's type, two products.
 
     The random numbers are fp32, since neither list contains them. Backward multiplies by the mask,
     which is saved with the width of the activation, and by the scale (``nn_ops.py``, dropout_v2).
     ``low``: in forward the node is between two products; in backward it comes after the softmax's
-    sum and is fp32, for which the mask is cast.
+    sum and is fp32, for which the mask is cast, unless ``low_grad``: no sum is between two products
+    there either.
     """
     fwd = (
         Kernel(kind="elementwise", raw_bytes=FP32_BYTES * elems),
@@ -106,7 +107,8 @@ def dropout(name: str, elems: float, *, low: bool = False) -> Op:
         node(2 * elems, low=low),
         node(3 * elems, low=low),
     )
-    bwd = (*(autocast_cast(elems),) * low, node(3 * elems), node(2 * elems))
+    back = (node(3 * elems, low=low_grad), node(2 * elems, low=low_grad))
+    bwd = (*(autocast_cast(elems),) * (low and not low_grad), *back)
     return Op(name=name, fwd=fwd, bwd=bwd, saved=_kept(elems, low))
 
 
