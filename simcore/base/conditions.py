@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Any, cast
 
 #: Facts by name: texts, blank if they are not known.
 Facts = Mapping[str, str]
+
+#: Whether a condition holds for some facts.
+Test = Callable[[Facts], bool]
 
 #: Name of the fact that ``says`` searches, in lower case.
 TEXT = "text"
@@ -38,21 +41,35 @@ _SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.
 
 def holds(when: Mapping[str, Any], facts: Facts) -> bool:
     """Whether all conditions hold. Raises KeyError for a fact that is not among ``facts``."""
-    for name, condition in when.items():  # noqa: SIM110  all() takes twice as long
-        if not _one_holds(name, condition, facts):
+    return all_hold(tests_of(when), facts)
+
+
+def tests_of(when: Mapping[str, Any]) -> list[Test]:
+    """The tests that conditions are, for ``all_hold`` of many rows."""
+    return [_test_named(name, condition) for name, condition in when.items()]
+
+
+def all_hold(tests: Iterable[Test], facts: Facts) -> bool:
+    """Whether all tests hold. Raises KeyError for a fact that is not among ``facts``."""
+    for test in tests:  # noqa: SIM110  all() takes twice as long
+        if not test(facts):
             return False
     return True
 
 
-def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
+def _test_named(name: str, condition: Any) -> Test:
     if name == "not":
-        return not holds(condition, facts)
+        inner = tests_of(condition)
+        return lambda facts: not all_hold(inner, facts)
     if name == "says":
-        words = [condition] if isinstance(condition, str) else cast("Sequence[str]", condition)
-        return all(word.lower() in facts[TEXT] for word in words)
+        said = [condition] if isinstance(condition, str) else cast("Sequence[str]", condition)
+        words = [word.lower() for word in said]
+        return lambda facts: all(word in facts[TEXT] for word in words)
     if isinstance(condition, list | tuple):
-        return any(_test_of(one)(facts[name]) for one in condition)
-    return _test_of(condition)(facts[name])
+        tests = [_test_of(one) for one in condition]
+        return lambda facts: any(test(facts[name]) for test in tests)
+    test = _test_of(condition)
+    return lambda facts: test(facts[name])
 
 
 @lru_cache(maxsize=4096, typed=True)  # typed: True is not 1

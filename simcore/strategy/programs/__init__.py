@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from simcore.base.database import Database, Folders, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.base.figures import KeyedError, Part, Record, entry
+from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
@@ -205,6 +206,7 @@ def _facts(parts: tuple[OneRelease, ...]) -> tuple[StatedFact, ...]:
     )
 
 
+@once_a_question
 def program_named(name: str) -> Program:
     """The program of a name, alias, or NAME@RELEASE. Raises UnknownName, DataError."""
     if fold_name(name) == PLAIN.name:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ class Description:
     data: Mapping[str, Any]
     rules: tuple[Rule, ...]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names that rules may read: the table's columns, and cells that rules add."""
         made = (c for rule in self.rules for c in rule.gives.get("cells", ()))

@@ -50,11 +50,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from simcore.base.conditions import TEXT, Facts, holds
+from simcore.base.conditions import TEXT, Facts, Test, all_hold, tests_of
 from simcore.base.database import read_yaml, shipped_folder
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.strategy.options import OPTIONS
@@ -75,9 +76,28 @@ class Rule:
     source: str = ""
     group: object = None
 
+    @cached_property
+    def _tests(self) -> list[Test]:
+        return tests_of(self.when)
+
     def holds(self, facts: Facts) -> bool:
         """Whether all conditions hold for a row's facts. Raises KeyError for an unknown fact."""
-        return holds(self.when, facts)
+        return all_hold(self._tests, facts)
+
+    @cached_property
+    def own(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (key, option or setting) of ``gives`` that it reads from the row itself.
+
+        Not from what its source is. What is usual counts only where a cell other than the
+        architecture states it.
+        """
+        read = _conditions(self.when)
+        if read & _OF_SOURCE and not (read & _REMARKS or "says" in self.when):
+            return ()
+        keys = ["words", "settings"]
+        if read - {"arch", "source"}:
+            keys += ["usual_words", "usual_settings"]
+        return tuple((key, name) for key in keys for name in self.gives.get(key, ()))
 
 
 def corpora_folder() -> Path:
@@ -254,24 +274,10 @@ def read_by(rules: tuple[Rule, ...], cells: Row, says: str = "") -> Reading:
             if rule.group is not None:
                 done.add(rule.group)
             _apply(rule.gives, made)
-            made.own |= _own(rule, made)
+            made.own |= {name for key, name in rule.own if name in made.maps[key]}
             if "cells" in rule.gives:
                 facts = made.facts()
     return made
-
-
-def _own(rule: Rule, made: Reading) -> set[str]:
-    """Options and settings that a rule reads from the row itself, not from what its source is.
-
-    What is usual counts only where a cell other than the architecture states it.
-    """
-    read = _conditions(rule.when)
-    if read & _OF_SOURCE and not (read & _REMARKS or "says" in rule.when):
-        return set()
-    keys = ["words", "settings"]
-    if read - {"arch", "source"}:
-        keys += ["usual_words", "usual_settings"]
-    return {name for key in keys for name in rule.gives.get(key, ()) if name in made.maps[key]}
 
 
 def _apply(gives: Mapping[str, Any], made: Reading) -> None:
