@@ -133,9 +133,17 @@ def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
 
 
 def gathered_width(block: Block, strategy: Strategy) -> float:
-    """Bytes per parameter of a block when ranks gather the parameters that others have updated."""
-    in_fp8 = strategy.fp8_params and block.recomputable
-    return 1.0 if in_fp8 else float(strategy.precision.param_bytes)
+    """Bytes per parameter of a block when ranks gather the parameters that others have updated.
+
+    Weights in 8 bits with a scale a tensor travel in 8 bits. With a scale a block they have a copy
+    along rows and one along columns, of other values: they travel in 16 bits, in the gradients'
+    buffer, and each rank makes its copies from them (Megatron-Core, param_and_grad_buffer.py:
+    reuse_grad_buf_for_mxfp8_param_ag, _post_param_sync; arguments.py: "the param all-gather must
+    reuse the grad buffer").
+    """
+    precision = strategy.precision
+    in_fp8 = strategy.fp8_params and block.recomputable and not precision.micro_scaled
+    return 1.0 if in_fp8 else float(precision.param_bytes)
 
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:

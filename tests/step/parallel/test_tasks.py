@@ -269,6 +269,13 @@ def test_widths_of_parameters_in_8_bits() -> None:
     assert [gathered_width(b, plain) for b in MODEL.blocks] == [2.0, 2.0, 2.0]
 
 
+def test_weights_with_a_scale_a_block_are_gathered_in_16_bits() -> None:
+    """Megatron-Core's reuse_grad_buf_for_mxfp8_param_ag: copies are made after the gather."""
+    blocks = how("zero1", precision="mxfp8", fp8_copies=2)
+    assert [gathered_width(b, blocks) for b in MODEL.blocks] == [2.0, 2.0, 2.0]
+    assert weight_bytes(MODEL, blocks) == 2 * 4 + 2 * 1 * 30
+
+
 # -- parts that all share --------------------------------------------------------------------------
 
 
