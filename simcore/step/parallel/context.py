@@ -24,6 +24,7 @@ from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
+from simcore.strategy.precision import Precision
 from simcore.workload.archs.lm_layer import ATTENDING, RECURRENT
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
@@ -98,7 +99,9 @@ class ContextRanks(LayerRanks):
         return cls(
             ranks=layout.cp,
             stride=float(layout.tp),
-            sample_bytes=sent * strategy.precision.low_bytes,
+            sample_bytes=sent
+            * strategy.precision.low_bytes
+            * sent_frac(job.config, strategy.precision, layout),
             forward=way.forward,
             backward=way.backward + again_frac * way.forward,
             seen_frac=way.seen_frac,
@@ -131,7 +134,9 @@ class ContextRanks(LayerRanks):
             return part
         if layout.cp_comm == "all-gather":
             return gathered(part, heads, layout.cp)
-        return turned(part, heads, job.strategy.recompute_modules, mixers_of(job.config, layout))
+        modules, precision = job.strategy.recompute_modules, job.strategy.precision
+        sent = sent_frac(job.config, precision, layout)
+        return turned(part, heads, modules, mixers_of(job.config, layout), sent)
 
     @property
     def collectives(self) -> Mapping[Collective, float]:
@@ -276,6 +281,19 @@ def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[s
     return [f"{name}: {p}" for p in problems]
 
 
+def sent_frac(config: Mapping[str, Scalar], precision: Precision, layout: Layout) -> float:
+    """Bytes of an exchanged element over those of the run's tensors outside of products.
+
+    Attention in 8 bits with a scale a tensor casts before it exchanges tokens for heads, and casts
+    back afterwards: q, k, v and the output, and their gradients, travel in 8 bits (Transformer
+    Engine 2.13, context_parallel.py, AttnFuncWithCPAndQKVOA2A: combine_and_quantize, delayed
+    scaling). With a scale a block (MXFP8) a cast needs whole sequences, after the exchange.
+    """
+    blocks = precision.micro_scaled and precision.operand_bytes >= 1.0
+    in_8_bits = config.get("attention") == "cudnn_fp8" and precision.operand_bytes and not blocks
+    return 1.0 / precision.low_bytes if in_8_bits and layout.cp_comm == "ulysses" else 1.0
+
+
 def elements(
     heads: Heads | None, layout: Layout, tokens: float, mixers: Mixers | None = None,
     attending_frac: float = 1.0,
@@ -314,7 +332,11 @@ def gathered(part: Workload, heads: Heads, ranks: int) -> Workload:
 
 @lru_cache(maxsize=256)
 def turned(
-    part: Workload, heads: Heads, modules: tuple[str, ...], mixers: Mixers | None = None
+    part: Workload,
+    heads: Heads,
+    modules: tuple[str, ...],
+    mixers: Mixers | None = None,
+    width_frac: float = 1.0,
 ) -> Workload:
     """A part of the model whose layers exchange tokens for heads, with the copies that this needs.
 
@@ -325,12 +347,14 @@ def turned(
     and value heads. In recurrent layers the inputs are gathered, joined and reordered, and the
     result is reordered back and joined; the copies of B and C are saved. Where the recomputed
     ``modules`` of a layer (``workload.recompute``) include attention, these copies are made again
-    during recomputation, and are not saved in between.
+    during recomputation, and are not saved in between. ``width_frac``: that of
+    :func:`sent_frac`.
     """
     tokens = part.tokens_per_sample
-    copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
+    moved = 2.0 * tokens * heads.turned * width_frac
+    copy = Kernel(kind="copy", low=moved, launches=float(_TURNED))
     more = heads.output + (heads.copies - 1) * (heads.keys + heads.values)
-    kept = Saved(low=tokens * more)
+    kept = Saved(low=tokens * more * width_frac)
     once = Op(name="attention.turns", fwd=(copy,), bwd=(copy,), saved=kept)
     twice = replace(once, bwd=(copy, copy), saved=NOTHING)
 

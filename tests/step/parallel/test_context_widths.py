@@ -17,9 +17,11 @@ from simcore.step.parallel.context import (
     gathered,
     heads_of,
     mixers_of,
+    sent_frac,
     turned,
 )
 from simcore.strategy.layout import Layout
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Block, Kernel, Op
 from simcore.workload.resolve import resolve_model
 from simcore.workload.saved import NOTHING, Saved
@@ -130,6 +132,23 @@ def test_elements_of_one_exchange() -> None:
 
 
 @pytest.mark.parametrize(
+    ("attention", "precision", "layout", "frac"),
+    [
+        ("cudnn_fp8", "fp8", ulysses(4), 0.5),  # cast before the exchange: one byte of two
+        ("cudnn_fp8", "nvfp4", ulysses(4), 0.5),
+        ("cudnn_fp8", "mxfp8", ulysses(4), 1.0),  # scales along the sequence: cast afterwards
+        ("cudnn_fp8", "bf16", ulysses(4), 1.0),  # no 8-bit attention without 8-bit products
+        ("cudnn", "fp8", ulysses(4), 1.0),
+        ("cudnn_fp8", "fp8", Layout(cp=4), 1.0),
+    ],
+)
+def test_attention_in_8_bits_exchanges_8_bits(
+    attention: str, precision: str, layout: Layout, frac: float
+) -> None:
+    assert sent_frac({"attention": attention}, PRECISIONS[precision], layout) == frac
+
+
+@pytest.mark.parametrize(
     ("model", "layout", "settings", "says"),
     [
         ("mamba2-2.7b", Layout(cp=2), {}, "can share Mamba-2 layers only by exchanging"),
@@ -174,6 +193,9 @@ def test_copies_of_what_attention_turns() -> None:
     assert tuple(ops) == plain.ops and [op.name for op in other] == ["mlp.up"]
     assert added.fwd == added.bwd == (Kernel(kind="copy", low=2 * 10 * 24, launches=4.0),)
     assert added.saved == Saved(low=10 * (6 + 5))
+    half = turned(part, heads, (), None, 0.5).blocks[0].ops[-1]  # in 8 bits
+    assert half.fwd == (Kernel(kind="copy", low=10 * 24, launches=4.0),)
+    assert half.saved == Saved(low=10 * (6 + 5) / 2)
     again = turned(part, heads, ("core_attn",)).blocks[0]
     assert again.ops[-1].fwd == added.fwd and again.ops[-1].bwd == 2 * added.bwd
     assert again.ops[-1].saved == NOTHING and again.remade == Saved(low=110)
