@@ -261,13 +261,31 @@ def _at_own_issue(
 Clock = Literal["burst", "sustained", "profiled", "derived"]
 
 
-def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
+def clock_ratio(
+    tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec, runtime: Mapping[str, Any]
+) -> Estimate:
     """Time of a class of kernels at ``clock``, over its time at burst clocks.
 
-    ``tables``: sections of an efficiency profile. The sustained ratio of matrix products comes from
-    the first of these that is known: loops of seconds timed on this device, the clock at which its
-    vendor rates machines built of it, kernels profiled over a long time, its power limit. Derived
-    times also stem from loops: they count as sustained for attention, and for products of a device
+    ``tables``: sections of an efficiency profile. Of the time that products lose, attention loses
+    the share that ``runtime`` gives (``attention_clock_share``):
+
+        1 + share · (products' ratio - 1)
+    """
+    found = _of_products(tables, cls, clock, gpu)
+    if cls != "attention" or found.value == 1.0:
+        return found
+    share = pick(runtime["attention_clock_share"], gpu)[1]
+    source = f"{found.source}, {share.value:.3g} of it ({share.source})"
+    return replace(found, value=1.0 + share.value * (found.value - 1.0), source=source)
+
+
+def _of_products(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
+    """The ratio of products, or of a class as if it were of products.
+
+    The sustained ratio of matrix products comes from the first of these that is known: loops of
+    seconds timed on this device, the clock at which its vendor rates machines built of it, kernels
+    profiled over a long time, its power limit. Derived times also stem from loops: they count as
+    sustained for attention, and for products of a device
     without burst times to compare them with.
     """
     clocks = tables["clocks"]

@@ -200,11 +200,12 @@ def attention_over_timed(
     def of_family(kernels: Mapping[str, str]) -> str:
         return next((kernels[n] for n in (*names, "other") if n in kernels), "attention_v2")
 
-    timed = of_family(chosen["attention"] if by_torch else table["measured_by_family"])
+    of_table = table["measured_by_gpu"].get(gpu.name) or of_family(table["measured_by_family"])
+    timed = of_family(chosen["attention"]) if by_torch else of_table
     runs = of_family(chosen[kind]) if kind in chosen else kind
     if timed == runs:
         return Estimate(1.0, 0.0, "timed by the op table")
     ours, base = (second if k == "attention_v2" else pick(table[k], gpu)[1] for k in (runs, timed))
-    ratio = f"{kind} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
+    ratio = f"{runs} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
     sd_log = hypot(ours.sd_log, base.sd_log)
     return Estimate(ours.value / base.value, sd_log, f"{ratio} ({ours.source})")

@@ -119,7 +119,7 @@ class Profile(LinkFigures, Spreads):
 
     def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
         """Time of a class at ``clock`` over its time in a burst (``hardware.clocks``)."""
-        return clock_ratio(self._tables(gpu), cls, clock, gpu)
+        return clock_ratio(self._tables(gpu), cls, clock, gpu, self.runtime)
 
     def over_blind(self, found: Estimate, keys: tuple[str, ...], gpu: GpuSpec) -> Estimate:
         """A blind figure of a device times the measured multipliers of its ``keys``.

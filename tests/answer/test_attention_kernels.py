@@ -17,6 +17,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.timing.rates import attention_width, class_rates, compute_share_of
 from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH, MASKED
 from simcore.workload.graph import FLASH_KINDS, KernelKind
+from simcore.workload.ops.attention import sdpa
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
 #: arXiv:2407.08608, figure 5. torch's own is cuDNN's of 9.15 and later: cuDNN 9.27 on H200 with 8k
@@ -118,6 +119,62 @@ def test_flash_attention_4_and_cudnn_are_equal_on_data_centre_blackwell_alone() 
             for k in ("attention_v4", "attention_cudnn")
         )
         assert fourth / cudnn == pytest.approx(measured, rel=0.03)
+
+
+#: cuDNN 9.22 in bf16, two causal sequences, 64 query heads: keys, and forward and backward in ms
+#: (NVIDIA/cudnn-frontend 3929da24, sdpa_benchmark_training/results/llama3.1, April 2026).
+CUDNN_9_22 = {
+    "GB200": {4096: (0.391, 1.198), 8192: (1.397, 4.127), 16384: (5.150, 16.554)},
+    "GB300": {4096: (0.323, 1.101), 8192: (1.185, 3.832), 16384: (4.593, 14.593)},
+}
+
+
+@pytest.mark.parametrize("gpu", CUDNN_9_22)
+def test_cudnn_on_data_centre_blackwell_reaches_what_nvidia_measured(gpu: str) -> None:
+    spec, profile = GPUS[gpu], load_profile()
+    burst = profile.compute_efficiency("attention", "bf16", spec, sustained=False).value
+    rate = (
+        (spec.peak("bf16") or 0.0) * burst * profile.attention_share("attention_cudnn", spec).value
+    )
+    wave, depth = profile.kernel_shape("attention", "bf16", spec)
+    backward_frac = profile.attention_backward_frac(spec).value
+    for keys, (forward_ms, backward_ms) in CUDNN_9_22[gpu].items():
+        op = sdpa("x", 2, 64, 8, keys, keys, 128, causal=True, kind="attention_cudnn")
+        fill = attention_fill(
+            keys, 128.0, keys / 2, 128.0, spec.sm_count.value, wave, depth, attention_width(spec)
+        )
+        found_s = (op.fwd[0].flop + op.bwd[0].flop / backward_frac) / (rate * fill)
+        assert found_s == pytest.approx((forward_ms + backward_ms) * 1e-3, rel=0.1)
+
+
+def test_attention_loses_a_part_of_the_time_that_products_lose_in_long_runs() -> None:
+    """wan22 on GB200: 1.15 where products lose 1.19, on GB300 1.11 where they lose 1.16."""
+    profile = load_profile()
+    for name, measured in (("GB200", 1.15), ("GB300", 1.11)):
+        found = profile.clock_ratio("attention", "sustained", GPUS[name]).value
+        assert found == pytest.approx(measured, rel=0.015)
+        assert found < profile.clock_ratio("gemm_tensor16", "sustained", GPUS[name]).value
+        assert profile.clock_ratio("attention", "burst", GPUS[name]).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("keys", "measured"),
+    [(4096, (0.977 + 3.383) / (0.391 + 1.198)), (8192, (3.470 + 11.984) / (1.397 + 4.127))],
+)
+def test_heads_of_192_and_128_take_longer_backward(keys: int, measured: float) -> None:
+    """GB200, 128 such heads of DeepSeek-V3 over 64 of 128, both passes of two causal sequences."""
+
+    def work(width: int, heads: int, **more: int) -> float:
+        op = sdpa("x", 2, heads, 8, keys, keys, width, causal=True, kind="attention_cudnn", **more)
+        return op.fwd[0].flop + op.bwd[0].flop
+
+    wide, even = work(192, 128, value_dim=128), work(128, 64)
+    assert wide == pytest.approx(even * 2 * (320 + 5 * 192) / (256 + 5 * 128))
+    width = attention_width(GPUS["GB200"])  # elements by which exponentials lengthen a head
+    by_width = (128 + width) / 128 / ((192 + width) / 192)
+    assert wide / even / by_width == pytest.approx(measured, rel=0.12)
+    narrow = sdpa("x", 1, 2, 2, 8, 8, 192, value_dim=128, kind="attention_cudnn_fp8")
+    assert narrow.bwd[0].flop == 2.5 * narrow.fwd[0].flop
 
 
 def test_a_share_of_a_kernel_says_what_it_is_over() -> None:

@@ -48,6 +48,10 @@ def sdpa(
     """Flash attention over ``batch`` sequences per sample (Dao 2022).
 
     Forward has 4·Sq·Skv·d FLOP per head, backward 2.5 times that (five products instead of two).
+    Where v is narrower than q, backward in 16 bit takes as long as if it were as wide: with 192 and
+    128 it takes 3.5 to 4.3 times as long as forward, with equal widths 3.0 to 3.4 (H200 with cuDNN
+    9.19, GB200 and GB300 with 9.22: NVIDIA/cudnn-frontend 3929da24,
+    benchmark/sdpa_benchmark_training/results, dsv3, kimiK26 and llama3.1); in 8 bits it does not.
     ``causal``: the mask halves both. A causal ``window`` leaves only the pairs within it, or, if
     ``chunked``, the pairs within chunks of that length; one that is not causal leaves ``window``
     keys on either side of a query and that at its own position. ``value_dim``: width of v and of
@@ -84,8 +88,9 @@ def sdpa(
     in_fp8 = kind == "attention_cudnn_fp8"
     geometry["cast"] = (out + qs + kv) * in_fp8
     mask = batch * heads * seq_q * seq_kv * masked
+    wide = flop if in_fp8 else flop * 2.0 * max(head_dim, value_dim) / (head_dim + value_dim)
     fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv + mask, **geometry)
-    bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv + mask, launches=3.0, **geometry)
+    bwd = Kernel(kind=kind, flop=2.5 * wide, low=4 * q + 2 * kv + mask, launches=3.0, **geometry)
     kept = out + (qs + kv) * save_qkv
     saved = Saved(
         low=kept * (not in_fp8), matmul=kept * in_fp8, raw_bytes=4.0 * batch * heads * seq_q
