@@ -11,7 +11,7 @@ activation function) are one kernel of the table, with their mean time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,31 +22,14 @@ from simcore.timing.rates import STANDS_FOR, KernelRates
 from simcore.workload.graph import CONV_KINDS, CUDNN_NORM, FLASH_KINDS, NATIVE_NORM
 from simcore.workload.trace.record import KernelRecord
 
+if TYPE_CHECKING:
+    from simcore.calibrate.op_timer import TimedOp
+
 Array = NDArray[np.float64]
 
 #: Largest distance of logarithms at which two kernels have the same shape: traced bytes of
 #: attention differ a little between torch's operator and its CUDA kernel.
 SAME_SHAPE: Final = 0.02
-
-
-class Timed(Protocol):
-    """An operator that was timed (``op_timer.TimedOp``)."""
-
-    @property
-    def backward(self) -> bool:
-        """Whether it ran in backward."""
-
-    @property
-    def kernels(self) -> tuple[KernelRecord, ...]:
-        """Its kernels."""
-
-    @property
-    def seconds(self) -> float:
-        """Its time."""
-
-    @property
-    def sd_log(self) -> float:
-        """Standard deviation of the logarithm of its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +63,7 @@ def _cost_s(kernel: KernelRecord, rates: KernelRates) -> float:
     return float(work_s) + rates.start_s * kernel.launches
 
 
-def measured_kernels(ops: Sequence[Timed], rates: KernelRates) -> Measured:
+def measured_kernels(ops: Sequence[TimedOp], rates: KernelRates) -> Measured:
     """The kernels of timed operators; one's time is divided by the work of its kernels."""
     groups, features, seconds, sds = [], [], [], []
     for op in ops:

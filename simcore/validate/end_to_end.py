@@ -8,7 +8,6 @@ computed between both and not timed, gradients are never cleared, and no optimiz
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -20,7 +19,7 @@ from simcore.base.record import dataclass
 from simcore.base.units import MILLI
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.estimates import Estimate, Level
+from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.strategy.optimizers import OPTIMIZERS
@@ -150,23 +149,3 @@ def pass_time_s(one: ModelPass, profile: Profile) -> float:
     terms = evaluate(Job(workload, strategy, (rates,)), points).terms_s
     names = ("forward", "backward") if one.train else ("forward",)
     return float(sum(terms[n][0] for n in names))
-
-
-def pass_levels(one: ModelPass, profile: Profile) -> Level:
-    """The level of the figures (own, family, pooled) that price a pass's products."""
-    return profile.class_figures("gemm_simt32", GPUS[one.gpu]).level
-
-
-def pass_errors(
-    passes: Sequence[ModelPass], profile_of: Callable[[str], Profile], skipped: Counter[str]
-) -> list[tuple[ModelPass, Level, float]]:
-    """(pass, level, predicted / measured - 1) of every pass that can be priced."""
-    found = []
-    for one in passes:
-        profile = profile_of(one.gpu)
-        try:
-            level = pass_levels(one, profile)
-            found.append((one, level, pass_time_s(one, profile) / one.time_s - 1.0))
-        except (SimcoreError, KeyError) as err:
-            skipped[str(err.args[0]) if err.args else str(err)] += 1
-    return found

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -41,7 +42,7 @@ from simcore.validate.end_to_end import (
     ModelPass,
     is_end_to_end_table,
     model_passes,
-    pass_errors,
+    pass_time_s,
 )
 from simcore.validate.metrics import summary
 from simcore.validate.refit import EXPERTS, LINEAR, Refit, held_out
@@ -141,14 +142,18 @@ def _of(kind: type[T], read: RowsRead[Any]) -> list[T]:
 
 
 def _errors(
-    batches: Iterable[OpBatch], profile_of: Callable[[str], Profile], skipped: Counter[str]
+    items: Iterable[T],
+    errors_of: Callable[[T], OpErrors],
+    n_rows: Callable[[T], int],
+    skipped: Counter[str],
 ) -> list[OpErrors]:
+    """The errors of all items that there are figures for; rows of the others are counted."""
     parts = []
-    for batch in batches:
+    for item in items:
         try:
-            parts.append(batch_errors(batch, profile_of(batch.gpu)))
+            parts.append(errors_of(item))
         except (SimcoreError, KeyError) as err:
-            skipped[str(err.args[0]) if err.args else str(err)] += len(batch)
+            skipped[str(err.args[0]) if err.args else str(err)] += n_rows(item)
     return parts
 
 
@@ -185,13 +190,14 @@ def judge_ops(
     comm_of: Callable[[str], CollectiveProfile] = lambda _: collectives  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
         if refit:
-            refitted = _refit(batches, curves, profile, refit, Path(folder))
-            profile_of, comm_of = refitted
-            batches = [b.take(_unseen(b)) for b in batches]
-            batches = [b for b in batches if len(b)]
-            curves = [_keep(c, _unseen_sizes(c)) for c in curves]
-        parts = _errors(batches, profile_of, skipped)
-        parts += _comm_errors(curves, comm_of, skipped)
+            profile_of, comm_of = _refit(batches, curves, profile, refit, Path(folder))
+            batches = [unseen for b in batches if len(unseen := b.take(_unseen(b)))]
+            kept = (_keep(c, _unseen_sizes(c)) for c in curves)
+            curves = [c for c in kept if len(c.n_bytes)]
+        parts = _errors(batches, lambda b: batch_errors(b, profile_of(b.gpu)), len, skipped)
+        parts += _errors(
+            curves, lambda c: _curve_errors(c, comm_of(c.gpu)), lambda c: len(c.n_bytes), skipped
+        )
         parts += [
             OpErrors(b.gpu, b.cls, b.dtype, "experts", level, b.large, error)
             for b, level, error in EXPERTS.errors(_of(ExpertBatch, tables), refit, skipped)
@@ -202,7 +208,9 @@ def judge_ops(
             )
         else:
             parts += [_across_errors(run, profile) for run in across]
-        parts += _model_errors(models, profile_of, skipped)
+        parts += _errors(
+            models, lambda m: _model_errors(m, profile_of(m.gpu)), lambda _: 1, skipped
+        )
         parts += [
             OpErrors(b.gpu, f"{b.kernel} {b.framework}", "bf16", "linear", level, b.large, error)
             for b, level, error in LINEAR.errors(_of(LinearBatch, tables), refit, skipped)
@@ -240,53 +248,37 @@ def _refit(
 
     seen = [b.take(~_unseen(b)) for b in batches]
     fits = fit_ops((b for b in seen if len(b)), [_keep(c, ~_unseen_sizes(c)) for c in curves])
-    ops: dict[str, Profile] = {}
-    comm: dict[str, CollectiveProfile] = {}
 
     def left_out(gpu: str) -> str:
         return family_of(gpu) if refit == "family" else ""
 
-    def profile_of(gpu: str) -> Profile:
-        out = left_out(gpu)
-        if out not in ops:
-            data = profile_from(fits, {out} if out else ())
-            file = folder / f"without-{out or 'nothing'}.yaml"
-            file.write_text(to_yaml(data, used_sources(data)), encoding="utf-8")
-            ops[out] = Profile(
-                name=f"refit {out}", origin="refit", efficiency_file=file, runtime=profile.runtime
-            )
-        return ops[out]
-
-    def comm_of(gpu: str) -> CollectiveProfile:
-        out = left_out(gpu)
-        if out not in comm:
-            comm[out] = CollectiveProfile(collective_profile(fits, {out} if out else ()))
-        return comm[out]
-
-    return profile_of, comm_of
-
-
-def _comm_errors(
-    curves: Iterable[CollectiveCurve],
-    comm_of: Callable[[str], CollectiveProfile],
-    skipped: Counter[str],
-) -> list[OpErrors]:
-    parts = []
-    for curve in curves:
-        if not len(curve.n_bytes):
-            continue
-        try:
-            time_s, level = comm_of(curve.gpu).time_s(curve)
-        except KeyError as err:
-            skipped[str(err.args[0])] += len(curve.n_bytes)
-            continue
-        dtype = "int8" if curve.op.endswith("_int8") else "float"
-        op = f"{curve.op.removesuffix('_int8')} x{curve.ranks}"
-        large = curve.n_bytes >= LARGE_MESSAGE
-        parts.append(
-            OpErrors(curve.gpu, op, dtype, "collective", level, large, time_s / curve.time_s - 1.0)
+    @cache
+    def profile_without(family: str) -> Profile:
+        data = profile_from(fits, {family} - {""})
+        file = folder / f"without-{family or 'nothing'}.yaml"
+        file.write_text(to_yaml(data, used_sources(data)), encoding="utf-8")
+        return Profile(
+            name=f"refit {family}", origin="refit", efficiency_file=file, runtime=profile.runtime
         )
-    return parts
+
+    @cache
+    def collectives_without(family: str) -> CollectiveProfile:
+        return CollectiveProfile(collective_profile(fits, {family} - {""}))
+
+    return (
+        lambda gpu: profile_without(left_out(gpu)),
+        lambda gpu: collectives_without(left_out(gpu)),
+    )
+
+
+def _curve_errors(curve: CollectiveCurve, profile: CollectiveProfile) -> OpErrors:
+    """Errors of a collective inside a node. Raises KeyError where the profile has no figures."""
+    time_s, level = profile.time_s(curve)
+    return OpErrors(
+        curve.gpu, f"{curve.op.removesuffix('_int8')} x{curve.ranks}",
+        "int8" if curve.op.endswith("_int8") else "float", "collective", level,
+        curve.n_bytes >= LARGE_MESSAGE, time_s / curve.time_s - 1.0,
+    )  # fmt: skip
 
 
 def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
@@ -301,16 +293,13 @@ def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
     return OpErrors(gpu, run.title, "float", "across", "own", large, time_s / run.time_s - 1.0)
 
 
-def _model_errors(
-    passes: Sequence[ModelPass], profile_of: Callable[[str], Profile], skipped: Counter[str]
-) -> list[OpErrors]:
-    return [
-        OpErrors(
-            one.gpu, f"{one.model} {'train' if one.train else 'inference'}", "fp32", "model",
-            level, np.ones(1, bool), np.array([error]),
-        )
-        for one, level, error in pass_errors(passes, profile_of, skipped)
-    ]  # fmt: skip
+def _model_errors(one: ModelPass, profile: Profile) -> OpErrors:
+    """The error of a whole pass, with the level of the figures that price its products."""
+    return OpErrors(
+        one.gpu, f"{one.model} {'train' if one.train else 'inference'}", "fp32", "model",
+        profile.class_figures("gemm_simt32", GPUS[one.gpu]).level, np.ones(1, bool),
+        np.array([pass_time_s(one, profile) / one.time_s - 1.0]),
+    )  # fmt: skip
 
 
 def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
