@@ -26,7 +26,7 @@ from simcore.memory.parts import (
     hands_stubs,
     holds_checkpoint_inputs,
     parts_of,
-)  # fmt: skip
+)
 from simcore.memory.terms import rank_state, widens_after_backward
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes

@@ -24,7 +24,7 @@ from simcore.memory.parts import (
     frozen_away,
     hands_stubs,
     parts_of,
-)  # fmt: skip
+)
 from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
 from simcore.strategy.strategy import Strategy
