@@ -22,6 +22,7 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MICRO
 from simcore.calibrate.curve_fits import Array, robust_sd, solve
 from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
+from simcore.calibrate.expert_tiles import TRITON
 from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP
 from simcore.calibrate.op_tables import read_table
 from simcore.calibrate.pooling import family_of
@@ -29,13 +30,13 @@ from simcore.calibrate.yaml_text import to_yaml, used_sources
 from simcore.hardware.class_figures import held_frac
 from simcore.hardware.estimates import Level, pick
 from simcore.hardware.spec import GPUS
-from simcore.physics.expert_layer import TILE_ROWS, ExpertRates, Tile, expert_layer_s
+from simcore.physics.expert_layer import ExpertRates, expert_layer_s
 
 Profile = dict[str, Any]
 #: Parameter -> (start, low, high): share of the peak that power allows, share of the bandwidth,
-#: start, share of the loads of operands, weight of the last wave, further ps of a byte that
-#: is moved for rows and for tokens, ps of a choice, and instructions that scale a sum, for kernels
-#: whose vector units do.
+#: start, share of the loads of operands, weight of the last wave, the instructions' ps of a byte
+#: that is moved for rows and for tokens, ps of a choice and of a row, and instructions that scale a
+#: sum, for kernels whose vector units do.
 BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "value": (0.8, 0.05, 1.3),
     "memory": (0.8, 0.3, 1.1),
@@ -45,6 +46,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "moved_ps": (0.2, 0.01, 3.0),
     "token_ps": (0.2, 0.01, 10.0),
     "choice_ps": (30.0, 1.0, 5000.0),
+    "row_ps": (300.0, 1.0, 10000.0),
     "scaled": (4.0, 0.5, 40.0),
 }
 #: Weight of a residual of a small layer, and of a deviation from the figures of all devices. Shapes
@@ -55,62 +57,28 @@ _LEAST_ROWS: Final = 25
 #: Classes of all kernels of a peak, portable or written for their devices, for kernels that no
 #: other family has.
 _ANY: Final = "any"
-#: (rows, columns) of the only tile of kernels for which no configuration is chosen by timing; by
-#: family and dtype. FlashInfer's CUTLASS kernels without its autotuner take the first of their list
-#: (csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/cutlass_heuristic.cpp), TensorRT-LLM's
-#: Triton kernel has one (fused_moe_triton_fp8_block_scale.py, _BLOCK_SIZE_M and _N), and SGLang's
-#: has one for shapes without a tuned file (fused_moe_triton_config.py, get_default_config).
-_FIRST: Final = {
-    ("Hopper", ""): (128, 16), ("Blackwell", ""): (128, 128),
-    ("Blackwell-GB202", "bfloat16"): (16, 128), ("Blackwell-GB202", "fp8"): (32, 128),
-    ("Blackwell-GB202", "nvfp4"): (128, 128),
-}  # fmt: skip
-_ONLY_TILE: Final = {
-    "cutlass_vllm": _FIRST,
-    "cutlass_sglang": _FIRST,
-    "triton_trtllm": {("", ""): (16, 32)},
-    "triton_sglang": {("", "bfloat16"): (64, 64), ("", "fp8_block"): (64, 128)},
-}
-#: FlashInfer's generated kernels take the smallest rows that they consider, half of the largest at
-#: most (csrc/trtllm_fused_moe_kernel_launcher.cu, mSupportedTileNums, selectDefaultTileN): 256 with
-#: 4-bit weights, else 128. TensorRT-LLM times them. They pass all weights of an expert for each
-#: tile of rows.
-_GENERATED, _TIMED, _FOUR_BITS = "trtllm", "trtllm_trtllm", ("nvfp4", "w4a8_mxfp4_mxfp8")
 _PICO: Final = 1e-12
 #: Bytes of operands that an SM loads in a clock: the unit of the figure ``loaded``.
 _LOAD_BYTES: Final = 64.0
 #: Lanes of an SM, since Ampere.
 _LANES: Final = 128.0
-#: The family whose SMs multiply in pairs that share operands (PTX ISA, tcgen05, cta_group::2), and
-#: kernels that do not use it.
-_PAIRED, _TRITON = "Blackwell", "triton"
+#: The family whose SMs multiply in pairs that share operands (PTX ISA, tcgen05, cta_group::2).
+_PAIRED: Final = "Blackwell"
+#: Clocks that all SMs of a B200 have in a second, to which instructions of kernels that are written
+#: for their devices refer: others take longer by as much as they have fewer.
+_CLOCKS_PER_S: Final = 148 * 1.965e9
 
 
 def _any_of(batch: ExpertBatch) -> str:
     """The class of all kernels like those of a batch."""
-    kind = _TRITON if batch.cls.startswith(_TRITON) else "tuned"
+    kind = TRITON if batch.cls.startswith(TRITON) else "tuned"
     return f"{_ANY}_{kind}_{batch.peak}"
-
-
-def _tile(batch: ExpertBatch) -> Tile:
-    """The tiles among which a batch's kernel chooses."""
-    gpu, kernel = GPUS[batch.gpu], "_".join(batch.cls.split("_")[:2])
-    if kernel.startswith(_GENERATED):
-        most = (256 if batch.dtype in _FOUR_BITS else 128) // (1 if kernel == _TIMED else 2)
-        cached = gpu.l2_size.value if gpu.l2_size else 0.0
-        return Tile(tuple(r for r in TILE_ROWS if r <= most), cached_bytes=cached)
-    tiles, family = _ONLY_TILE.get(kernel, {}), family_of(batch.gpu)
-    keys = [("", batch.dtype)]
-    if batch.dtype != "fp8_block":
-        keys = [(family, batch.dtype), (family, ""), *keys, ("", "")]
-    only = next((tiles[k] for k in keys if k in tiles), None)
-    return Tile((only[0],), only[1]) if only else Tile()
 
 
 def _load_bytes_per_s(batch: ExpertBatch) -> float:
     """What a device's processors load at ``_LOAD_BYTES``; on pairs of SMs each load serves both."""
     gpu = GPUS[batch.gpu]
-    alone = batch.cls.startswith(_TRITON) or len(_tile(batch).rows) == 1
+    alone = batch.cls.startswith(TRITON) or len(batch.tile.rows) == 1
     paired = family_of(batch.gpu) == _PAIRED and not alone
     sms = gpu.sm_count.value if gpu.sm_count else 1.0
     return sms * _LOAD_BYTES * gpu.clock_hz * (2.0 if paired else 1.0)
@@ -120,17 +88,23 @@ def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
     """The rates that figures mean on a batch's device."""
     gpu = GPUS[batch.gpu]
     held = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP)
-    lanes_per_s = gpu.clock_hz * _LANES * (gpu.sm_count.value if gpu.sm_count else 1.0)
+    clocks_per_s = gpu.clock_hz * (gpu.sm_count.value if gpu.sm_count else 1.0)
+    # Chosen by which law one set of figures fits all devices best with: Triton's kernels have the
+    # same further time a byte on all of them, before or after their waits for memory.
+    portable = batch.cls.startswith(TRITON)
+    instruction_s = _PICO * (1.0 if portable else _CLOCKS_PER_S / clocks_per_s)
     return ExpertRates(
         flop_per_s=figures["value"] * held * batch.peak_flop_per_s,
         bytes_per_s=figures["memory"] * gpu.memory_bw.value,
         start_s=figures["start_us"] * MICRO,
         loaded_bytes_per_s=figures["loaded"] * _load_bytes_per_s(batch),
-        scaled_per_s=lanes_per_s / figures.get("scaled", BOUNDS["scaled"][0]),
+        scaled_per_s=_LANES * clocks_per_s / figures.get("scaled", BOUNDS["scaled"][0]),
         wave_frac=figures["wave"],
-        moved_s_per_byte=figures["moved_ps"] * _PICO,
-        token_s_per_byte=figures["token_ps"] * _PICO,
-        choice_s=figures["choice_ps"] * _PICO,
+        moved_s_per_byte=figures["moved_ps"] * instruction_s,
+        token_s_per_byte=figures["token_ps"] * instruction_s,
+        choice_s=figures["choice_ps"] * instruction_s,
+        row_s=figures["row_ps"] * instruction_s,
+        overlaps=not portable,
     )
 
 
@@ -138,7 +112,7 @@ def time_s(batch: ExpertBatch, figures: Mapping[str, float]) -> Array:
     """Seconds of each layer of a batch [rows]."""
     sms = GPUS[batch.gpu].sm_count
     rates = rates_of(figures, batch)
-    return expert_layer_s(batch.work, rates, sms.value if sms else 1.0, _tile(batch))
+    return expert_layer_s(batch.work, rates, sms.value if sms else 1.0, batch.tile)
 
 
 def _fit(batches: Sequence[ExpertBatch], pulled_to: Array | None = None) -> tuple[Array, float]:
@@ -172,7 +146,7 @@ def expert_section(
     for batch in batches:
         if len(batch) and batch.peak_flop_per_s and family_of(batch.gpu) not in without:
             by_class[batch.cls][batch.gpu].append(batch)
-            if len(_tile(batch).rows) > 1:
+            if len(batch.tile.rows) > 1:
                 by_class[_any_of(batch)][batch.gpu].append(batch)
     section: dict[str, Profile] = {}
     for cls, by_gpu in sorted(by_class.items()):

@@ -21,9 +21,17 @@ from simcore.base.errors import DataError
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
 from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.expert_tiles import tile_of
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
 from simcore.hardware.spec import GPUS, PeakName
-from simcore.physics.expert_layer import TILE_ROWS, ExpertWork, rank_loads, seen_tokens, tiles_of
+from simcore.physics.expert_layer import (
+    TILE_ROWS,
+    ExpertWork,
+    Tile,
+    rank_loads,
+    seen_tokens,
+    tiles_of,
+)
 
 #: dtype of a table -> (peak, bytes of an element of a weight, of a product's input), scales
 #: included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4, mxfp8).
@@ -58,7 +66,6 @@ def _facts() -> dict[str, Any]:
     data = read_yaml(shipped_root() / "programs_db" / "benchmarks" / "expert_layers.yaml")
     for of in ("bare", "grouped", "gateless"):
         data[of]["models"] = {tuple(map(float, model)) for model in data[of]["models"]}
-    data["tuned"] = {gpu: frozenset(shapes.split()) for gpu, shapes in data["tuned"].items()}
     return dict(data)
 
 
@@ -70,6 +77,7 @@ class ExpertBatch:
     cls: str
     dtype: str
     work: ExpertWork
+    tile: Tile
     shape: Array
     time_s: Array
 
@@ -97,8 +105,9 @@ class ExpertBatch:
         """The batch with some of its rows."""
         work = {f.name: getattr(self.work, f.name)[..., rows] for f in fields(ExpertWork)}
         return replace(
-            self, work=ExpertWork(**work), shape=self.shape[rows], time_s=self.time_s[rows]
-        )
+            self, work=ExpertWork(**work), tile=self.tile.take(rows), shape=self.shape[rows],
+            time_s=self.time_s[rows],
+        )  # fmt: skip
 
 
 def is_expert_table(table: Table) -> bool:
@@ -127,10 +136,6 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
             continue
         own = f"{kind}_{library[row].lower()}"
         dtype = _ALL_DTYPE if _ALL_CHOICES in kernels[row] else dtypes[row]
-        _, _, inter, _, experts, tp, ep = sizes[row]
-        tuned = f"{experts / ep:.0f}x{inter / tp:.0f}" in _facts()["tuned"].get(gpus[row], ())
-        if tuned and own == "triton_sglang" and dtype == "bfloat16":
-            own += "tuned"
         groups.setdefault((gpus[row], own, dtype), []).append(int(row))
     batches = []
     for (gpu, kind, dtype), rows in sorted(groups.items()):
@@ -139,7 +144,8 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
         work = _work(sizes[at], facts, dtype, kind.partition("_")[0])
         exponents = np.array([_exponent(routed[r]) or 0.0 for r in rows])
         shape = np.column_stack([sizes[at], exponents])
-        batches.append(ExpertBatch(gpu, f"{kind}_{dtype}", dtype, work, shape, time_s[at]))
+        tile = tile_of(gpu, kind, dtype, sizes[at], work.choices / sizes[at, 3])
+        batches.append(ExpertBatch(gpu, f"{kind}_{dtype}", dtype, work, tile, shape, time_s[at]))
     return table.read(batches, skipped, on_bad)
 
 
@@ -222,10 +228,15 @@ def _work(
     if not (triton or generated):
         moved += rows * hidden * (2.0 + row_bytes)
     token = arrived * hidden * (4.0 + row_bytes)
+    # Kernels that take a row at a time with a block of threads each: sorting and activation
+    # (TensorRT-LLM and FlashInfer, moe_kernels.cu, expandInputRowsKernel and doActivationKernel),
+    # activation alone where the products gather rows, none where they activate too.
+    passes = 1.0 if triton else float(dtype == "fp8_block") if generated else 2.0
     each: dict[str, Any] = {"weight_bytes": weight_bytes, "row_bytes": row_bytes}
     scalings = np.array([dtype == "fp8_block" and "deepgemm" not in f[0] for f in facts]) / 128.0
     return ExpertWork(
         rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,
-        moved_bytes=moved, token_bytes=token, choices=arrived * top_k, scalings=scalings,
+        moved_bytes=moved, token_bytes=token, choices=arrived * top_k,
+        handled=passes * touched, scalings=scalings,
         **{k: np.full(len(rows), v) for k, v in each.items()},
     )  # fmt: skip

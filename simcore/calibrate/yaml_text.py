@@ -187,8 +187,10 @@ means that the switch reduces.""",
 for each kernel, library and dtype (simcore/calibrate/expert_rows.py); the formula is in
 simcore/physics/expert_layer.py. value: share of the peak that the power limit allows; memory: share
 of the datasheet bandwidth; loaded: operands that an SM loads from the cache, over 64 bytes a clock;
-wave: weight of the last wave; moved_ps, token_ps: further picoseconds of a byte of rows that are
-sorted, activated or summed, and of tokens that are quantised or summed; choice_ps: of a choice.
+wave: weight of the last wave; moved_ps, token_ps: the instructions' picoseconds of a byte of rows
+that are sorted, activated or summed, and of tokens that are quantised or summed, choice_ps of a
+choice, row_ps of a row in each of those kernels: Triton's beside memory's, others' at the clocks of
+a B200.
 sd_log: of large layers. any: all kernels of a dtype.""",
     "curves": """Measured message sizes in bytes, times in microseconds; linear between sizes.""",
 }

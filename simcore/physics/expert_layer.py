@@ -6,16 +6,18 @@
 units scale by block; ``tl``: their operands, which the processors load from the cache tile by tile;
 ``tm``: weights of the experts that have rows, again for each tile of rows where a cache does not
 hold them, and rows in and out, over the bandwidth; moves: tokens routed and quantised, rows sorted
-by expert, activated and summed, limited by bandwidth and by the instructions of a byte.
+by expert, activated and summed, limited by bandwidth and by the instructions of a byte and a row.
 Pure functions on arrays: n layers.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.physics.kernel import FloatArray, roofline_s
 
@@ -92,8 +94,9 @@ class ExpertWork:
     ``weight_bytes``, ``row_bytes``: of an element of a weight and of a product's input.
     ``moved_bytes``: of the kernels besides the products, by the rows that experts compute;
     ``token_bytes``: by the tokens that reach the rank, which are quantised and summed;
-    ``choices``: experts that they choose, also those of other ranks; ``scalings``: of a sum by
-    vector units for each element of the depth, where operands have scales by block.
+    ``choices``: experts that they choose, also those of other ranks; ``handled``: rows that kernels
+    besides the products take one at a time, once for each kernel; ``scalings``: of a sum by vector
+    units for each element of the depth, where operands have scales by block.
     """
 
     rows: FloatArray
@@ -107,6 +110,7 @@ class ExpertWork:
     moved_bytes: FloatArray
     token_bytes: FloatArray
     choices: FloatArray
+    handled: FloatArray
     scalings: FloatArray
 
     @property
@@ -120,12 +124,20 @@ class Tile:
     """What a kernel may compute at once: the rows, of which it takes the best, and columns.
 
     ``cached_bytes``: weights of an expert that its tiles of rows share, one after another; larger
-    ones are read again for each.
+    ones are read again for each. ``chosen``: the rows of each layer [n], where a table has them.
     """
 
     rows: tuple[int, ...] = TILE_ROWS
-    columns: int = TILE_COLUMNS
+    columns: int | FloatArray = TILE_COLUMNS
     cached_bytes: float = float("inf")
+    chosen: FloatArray | None = None
+
+    def take(self, layers: NDArray[np.bool_]) -> Tile:
+        """The tile for some of the layers."""
+        if self.chosen is None:
+            return self
+        columns = np.asarray(self.columns, dtype=float)
+        return replace(self, columns=columns[layers], chosen=self.chosen[layers])
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,9 @@ class ExpertRates:
     ``flop_per_s``: of tiles whose operands are there; ``loaded_bytes_per_s``: of operands from the
     cache; ``scaled_per_s``: sums that vector units scale; ``wave_frac``: how far the last wave of
     tiles counts as a full one. ``bytes_per_s``: of memory; ``moved_s_per_byte``,
-    ``token_s_per_byte``: further seconds of a byte that the other kernels move, for rows and for
-    tokens; ``choice_s``: of a choice that is sorted.
+    ``token_s_per_byte``: the instructions' seconds of a byte that the other kernels move, for rows
+    and for tokens, ``row_s``: of a row; ``overlaps``: whether they run while memory is waited for;
+    ``choice_s``: of a choice that is sorted.
     """
 
     flop_per_s: float
@@ -148,6 +161,8 @@ class ExpertRates:
     moved_s_per_byte: float
     token_s_per_byte: float
     choice_s: float
+    row_s: float = 0.0
+    overlaps: bool = False
 
 
 def expert_layer_s(
@@ -171,8 +186,12 @@ def expert_layer_s(
         reads = np.where(expert_bytes > tile.cached_bytes, tiles, work.hit)
         n_bytes = reads * expert_bytes + work.rows * (depth * work.row_bytes + columns * result)
         both = roofline_s(np.hypot(product_s, loaded_s), n_bytes / rates.bytes_per_s)
+        if tile.chosen is not None:
+            both = np.where(tile_rows == tile.chosen, both, np.inf)
         total = total + both.min(axis=0)
-    memory_s = 1.0 / rates.bytes_per_s
-    moved: FloatArray = work.moved_bytes * (memory_s + rates.moved_s_per_byte)
-    tokens = work.token_bytes * (memory_s + rates.token_s_per_byte)
+    both_s = roofline_s if rates.overlaps else np.add
+    instructions_s = work.moved_bytes * rates.moved_s_per_byte + work.handled * rates.row_s
+    moved: FloatArray = both_s(instructions_s, work.moved_bytes / rates.bytes_per_s)
+    instructions_s = work.token_bytes * rates.token_s_per_byte
+    tokens: FloatArray = both_s(instructions_s, work.token_bytes / rates.bytes_per_s)
     return total + moved + tokens + work.choices * rates.choice_s

@@ -62,12 +62,19 @@ def test_groups_of_experts_make_a_balanced_routing_uneven(tmp_path: Path) -> Non
     assert read(tmp_path / "whole.csv", [whole])[0].work.rows[0] == 8 * 4096
 
 
-def test_shapes_with_a_tuned_kernel_are_a_class_of_their_own(tmp_path: Path) -> None:
-    lines = [row("H200-SXM", 4096, 1536, ep, 100.0, "sglang_fused_moe_triton", "SGLang")
-             for ep in (1, 2)]  # fmt: skip
-    lines = [line.replace(",1536,8,128,1,", ",1536,8,128,2,") for line in lines]
-    classes = {b.cls for b in read(tmp_path / "a.csv", lines)}  # 768 wide: of 128 experts alone
-    assert classes == {"triton_sglang_bfloat16", "triton_sglangtuned_bfloat16"}
+def test_rows_are_handled_once_by_each_kernel_besides_the_products(tmp_path: Path) -> None:
+    """4,096 rows of a rank are sorted and activated, where the products do neither.
+
+    Triton's activation takes all choices of all tokens, also those of other ranks.
+    """
+    kernels = {
+        ("moe_torch_flow_cutlass", "TRTLLM"): 2 * 4096,
+        ("vllm_unquantizedfusedmoe_flashinfer_trtllm_trtllmbf16experts", "VLLM"): 0,
+        ("vllm_unquantizedfusedmoe_triton_tritonexperts", "VLLM"): 8 * 4096,
+    }
+    for (kernel, library), handled in kernels.items():
+        line = row("H200-SXM", 4096, 1536, 8, 100.0, kernel, library)
+        assert read(tmp_path / f"{kernel}.csv", [line])[0].work.handled[0] == handled
 
 
 def test_models_without_a_gate_have_one_product_less(tmp_path: Path) -> None:
@@ -83,7 +90,7 @@ def test_figures_of_made_rows_come_back_and_a_family_left_out_is_not_used(tmp_pa
               for e in (1, 4)]  # fmt: skip
     blank = read(tmp_path / "a.csv", [row(*s) for s in shapes])[0]
     figures = {"value": 1.1, "memory": 0.8, "start_us": 30.0, "loaded": 0.7, "wave": 0.2,
-               "moved_ps": 0.3, "token_ps": 0.2, "choice_ps": 100.0}  # fmt: skip
+               "moved_ps": 0.3, "token_ps": 0.2, "choice_ps": 100.0, "row_ps": 400.0}  # fmt: skip
     made = time_s(blank, figures) * 1e6
     rows = [row(*(*s[:4], us, *s[5:])) for s, us in zip(shapes, made, strict=True)]
     again = read(tmp_path / "b.csv", rows)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simcore.calibrate.expert_rows import ExpertBatch
-from simcore.physics.expert_layer import ExpertWork
+from simcore.physics.expert_layer import ExpertWork, Tile
 from simcore.validate.ops import judge_ops
 from simcore.validate.refit import EXPERTS, Refit, held_out
 
@@ -34,7 +34,7 @@ def test_a_refit_sees_neither_the_shapes_nor_the_family_that_it_predicts() -> No
     n = len(shapes)
     work = ExpertWork(**{f: np.ones((1, n) if f == "tiles" else n)
                          for f in ExpertWork.__dataclass_fields__})  # fmt: skip
-    batches = [ExpertBatch(gpu, "any", "bfloat16", work, shapes, np.full(n, 2.0))
+    batches = [ExpertBatch(gpu, "any", "bfloat16", work, Tile(), shapes, np.full(n, 2.0))
                for gpu in ("H100-SXM-80GB", "A100-SXM-80GB")]  # fmt: skip
     fitted: list[str] = []
 
