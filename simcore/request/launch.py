@@ -156,6 +156,8 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     counted = _COUNTED.search(gpus) is not None
     merged, notes = filled(launch, options, COUNTS if counted else ())
     cluster = _cluster(gpus, merged)
+    if cluster and "precision" not in given:
+        _of_gpu(launch, merged, cluster)
     world = cluster.n_gpus if cluster else None
     if (
         world == 1
@@ -189,6 +191,14 @@ def summary(launch: Launch) -> str:
     values = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
     said = values or "nothing that changes the prediction"
     return f"settings of {launch.where} ({title_of(launch)}): {said}"
+
+
+def _of_gpu(launch: Launch, options: dict[str, Any], cluster: ClusterSpec) -> None:
+    """fp16 for bf16 where the program takes the GPU's 16-bit format and one of them has no bf16."""
+    precision = str(options.get("precision") or "")
+    lacking = any(g.gpu.peak("bf16") is None for g in cluster.groups)
+    if launch.other.get("dtype") == "native" and lacking:
+        options["precision"] = precision.replace("bf16", "fp16")
 
 
 def _of_chips(options: dict[str, Any], given: Collection[str], devices: int, gpu: str) -> list[str]:

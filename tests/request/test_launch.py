@@ -295,3 +295,18 @@ def test_a_process_alone_has_no_buckets_but_under_torchrun(line: str, wrapped: b
     request = make_request("gpt2", "1xH100", launch=line)
     assert request.strategy.parallelism == "ddp"
     assert request.strategy.buckets.wraps_alone is wrapped
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stated", "precision"),
+    [("T4", "", "fp16"), ("A100", "", "bf16"), ("T4", ", dtype=torch.bfloat16", "bf16"),
+     ("A100", ", dtype=torch.float16", "fp16")],
+)  # fmt: skip
+def test_the_gpu_s_own_16_bit_format(gpu: str, stated: str, precision: str, tmp_path: Path) -> None:
+    """Unsloth takes fp16 where a GPU has no bf16, unless the script says which."""
+    text = f"FastModel.from_pretrained('unsloth/Llama-3.2-1B'{stated})\nFastModel.get_peft_model(m)\n"
+    (path := tmp_path / "run.py").write_text(f"{text}SFTTrainer(model=m)\n")
+    launched = with_launch(str(path), gpu, {})
+    assert launched.launch.model == "unsloth/Llama-3.2-1B"
+    assert (launched.options["precision"], launched.problems) == (precision, ())
+    assert with_launch(str(path), gpu, {"precision": "fp32"}).options["precision"] == "fp32"

@@ -18,12 +18,17 @@ from simcore.strategy.dialects.source import MAX_NODES, Source
 PYTHON = (".py", ".ipynb")
 #: What stands for the first argument of a call that has no name.
 FIRST_ARGUMENT = "model"
+#: Ends of the names of classes that train what is given to them: SFTTrainer, Trainer.
+_TRAINER = "Trainer"
+
+#: Calls by dotted name, with their arguments whose values are known.
+Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 @lru_cache(maxsize=4)
-def calls_in(source: Source) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Each call by dotted name with its arguments whose values are known; () of other text."""
-    nodes = [node for tree in _trees(source) for node in ast.walk(tree)][:MAX_NODES]
+def calls_in(source: Source) -> Calls:
+    """Each call, in the order in which they are evaluated; () of other text."""
+    nodes = [node for tree in _trees(source) for node in _evaluated(tree)][:MAX_NODES]
     constants: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -40,14 +45,29 @@ def calls_in(source: Source) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 def arguments_of(source: Source, calls: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of those calls, by name with what stands before it; the last call counts.
 
+    Calls after the last trainer is made do not count: they load what is trained, to use it.
     ``calls``: ends of dotted names of functions, and what stands before their arguments' names.
     """
     found: dict[str, Any] = {}
-    for name, given in calls_in(source):
+    for name, given in _training(calls_in(source)):
         for end, before in calls.items():
             if name == end or name.endswith(f".{end}"):
                 found |= {before + key: value for key, value in given.items()}
     return found
+
+
+def _training(calls: Calls) -> Calls:
+    """The calls up to the last trainer that is made; all of them where none is."""
+    last = max((n for n, (name, _) in enumerate(calls) if name.endswith(_TRAINER)), default=None)
+    return calls if last is None else calls[: last + 1]
+
+
+def _evaluated(tree: ast.Module) -> list[ast.AST]:
+    """The nodes in the order in which they stand, arguments of a call before the call."""
+    return sorted(
+        (node for node in ast.walk(tree) if hasattr(node, "end_lineno")),
+        key=lambda node: (node.end_lineno, node.end_col_offset),
+    )
 
 
 def called(source: Source, ends: Mapping[str, str]) -> int:

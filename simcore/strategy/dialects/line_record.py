@@ -114,7 +114,8 @@ class LineRecord(DialectRecord):
                   program's own (``trl sft``)
     positional    keys of the words that belong to no flag, in their order
     calls         functions whose keyword arguments in a Python script or notebook are its keys,
-                  and what stands before these; the first one only this program has
+                  and what stands before these; the first one, and those of its method's name, only
+                  this program has
     environment   variables of the environment, and the option that each states
     before        function of ``lines.ODD`` that does what no key can say before keys are read, also
                   of records that inherit this one
@@ -155,6 +156,11 @@ class LineRecord(DialectRecord):
         if isinstance(data.get("marks"), tuple | list):
             data["marks"] = tuple(fold_key(str(m)) for m in data["marks"])
         return super().as_written(data)
+
+    def own_calls(self) -> dict[str, str]:
+        """The calls that only this program has: of several classes, the method that loads."""
+        method = next(iter(self.calls), "").rpartition(".")[2]
+        return {call: before for call, before in self.calls.items() if call.endswith(method)}
 
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""

@@ -171,9 +171,9 @@ class LineDialect(TableDialect):
 
     def claims(self, source: Source) -> bool:
         """Whether it is a file of this program's arguments: its form, and one of its marks."""
-        file, calls = self.record.file, self.record.calls
+        file = self.record.file
         if source.suffix in PYTHON:
-            return called(source, dict([*calls.items()][:1])) > 0
+            return called(source, self.record.own_calls()) > 0
         if file is None or source.suffix not in FILES:
             return False
         if file.form == "toml" and source.suffix != ".toml":

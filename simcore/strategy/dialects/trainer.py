@@ -13,6 +13,10 @@ from simcore.strategy.dialects.source import beside, json_table
 _SHARDED = ("zero1", "zero2", "zero3", "hsdp")
 #: 16-bit formats.
 _NARROW = ("bf16", "fp16")
+#: Weights in the 16-bit format of the GPU, which ``request.launch`` settles.
+_OF_GPU = "native"
+#: Ends of the names of embeddings and heads, on which no adapters are predicted.
+_WORDS = ("embed_tokens", "lm_head", "wte", "embed_out", "output_layer")
 #: The last name of a pattern of module names, with choices in it: ``(up|down)_proj``.
 _LAST_NAMES = re.compile(r"(?:^|[.\\])((?:\w*\((?:\?:)?[\w|]{1,200}\)\w*){1,2})\$?$")
 
@@ -56,7 +60,8 @@ def settle_precision(reading: Reading, _table: Table) -> None:
     said = str(facts.get("precision") or "")
     cast = said.removeprefix("amp-").removesuffix("-true")
     plain = cast if cast in _NARROW else "bf16"
-    loaded = str(facts.get("other.dtype", plain if quantised else "")).replace("auto", "bf16")
+    loaded = str(facts.get("other.dtype", plain if quantised else ""))
+    loaded = plain if loaded == _OF_GPU else loaded.replace("auto", "bf16")
     narrow = next((f for f in (cast, loaded) if f in _NARROW), "")
     fsdp = facts.get("strategy") in _SHARDED and not _by_deepspeed(reading)
     if not narrow:
@@ -99,16 +104,18 @@ def adapted(reading: Reading, _table: Table) -> None:
     """Name what is adapted by its products, and the format of a base that is stored in 4 bits.
 
     A name may have the modules around it (``self_attn.q_proj``), or be a pattern of such names.
-    Experts that all tokens see are left out: adapters are on all products of a name or on none.
+    Experts that all tokens see, embeddings and heads are left out: adapters are on all products of
+    layers that have a name, or on none.
     """
     if isinstance(said := reading.said("lora_targets"), str):
         said = ",".join(_spelt_out(said))
-        shared = [t for t in said.split(",") if "shared_expert" in t]
-        names = [t.strip().rpartition(".")[2] for t in said.split(",") if t not in shared]
+        every = [t.strip() for t in said.split(",")]
+        left = [t for t in every if "shared_expert" in t or t.endswith(_WORDS)]
+        names = [t.rpartition(".")[2] for t in every if t not in left]
         key = reading.key_of("lora_targets")
         reading.say("lora_targets", ",".join(dict.fromkeys(names)) or said, key)
-        if shared and names:
-            reading.approximate(key, f"is not followed for {', '.join(shared)}: these stay frozen")
+        if left and names:
+            reading.approximate(key, f"is not followed for {', '.join(left)}: these stay frozen")
     stored = str(reading.said("model") or "").lower().endswith("bnb-4bit")
     if stored and "lora_rank" in reading.context and "quantised_base" not in reading.context:
         reading.say("quantised_base", "nf4", reading.key_of("model"))
