@@ -21,9 +21,12 @@ _HEAD = "head"
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
 #: Ops between the two products of experts.
 _ACTIVATION = ("clamps", "product")
+#: Activations of dense feed-forward layers.
+_POINTWISE = (
+    "gelu", "gelu_new", "quick_gelu", "relu", "relu2", "silu", "activation",
+)  # fmt: skip
 _MLP = (
-    "gate", "up", "up.bias", "gate_up", "down", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
-    "silu", "activation", *_ACTIVATION,
+    "gate", "up", "up.bias", "gate_up", "down", *_POINTWISE, *_ACTIVATION,
 )  # fmt: skip
 #: Prefix of ops of a layer that has two streams (models_db/architectures/image_and_text.yaml).
 _STREAM = re.compile(r"^(image|text)\.")
@@ -58,6 +61,8 @@ MODULES: dict[str, Module] = {
                         "(Korthikanti et al. 2022, selective recompute)"),
     "layernorm": Module(lambda op: op.name in _NORMS, False, "norms before attention and MLP"),
     "mlp": Module(lambda op: _STREAM.sub("", op.name) in _MLP, True, "dense feed-forward layers"),
+    "mlp_act": Module(lambda op: op.name in _POINTWISE, False,
+                      "activation of dense feed-forward layers (llm.c's -r 1)"),
     "moe_act": Module(lambda op: op.name in _ACTIVATION, False, "activation of experts"),
     "moe": Module(lambda op: op.part in ("experts", "exchange") or op.name in _ACTIVATION, True,
                   "experts with dispatch and combination"),

@@ -304,7 +304,9 @@ def test_a_process_alone_has_no_buckets_but_under_torchrun(line: str, wrapped: b
 )  # fmt: skip
 def test_the_gpu_s_own_16_bit_format(gpu: str, stated: str, precision: str, tmp_path: Path) -> None:
     """Unsloth takes fp16 where a GPU has no bf16, unless the script says which."""
-    text = f"FastModel.from_pretrained('unsloth/Llama-3.2-1B'{stated})\nFastModel.get_peft_model(m)\n"
+    text = (
+        f"FastModel.from_pretrained('unsloth/Llama-3.2-1B'{stated})\nFastModel.get_peft_model(m)\n"
+    )
     (path := tmp_path / "run.py").write_text(f"{text}SFTTrainer(model=m)\n")
     launched = with_launch(str(path), gpu, {})
     assert launched.launch.model == "unsloth/Llama-3.2-1B"

@@ -217,6 +217,8 @@ class TableDialect:
                 reading.say(option, implied, shown)
         elif meaning.read:
             reading.meant(shown, meaning, value)
+        else:  # of no weight under the conditions of this meaning
+            reading.ignore(shown)
 
     def _state(
         self, reading: Reading, key: str, meaning: Meaning, value: object, origin: str

@@ -7,7 +7,7 @@ Names of keys are compared with dashes for underscores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import PurePath
@@ -68,6 +68,8 @@ class NamedFile(Part):
 
     flags   flags whose value is its name
     first   whether the first word that is no flag is its name
+    every   whether each word that is no flag names one, of which later ones count; those behind
+            the flag are in the folder that is the first of them (``-d configs a.yml b.yml``)
     form    its form where its ending does not say it
     shipped whether it may be one that comes with the program, which is not at hand
     recipes those that come with the program, by name (``programs_db/recipes``)
@@ -78,6 +80,7 @@ class NamedFile(Part):
 
     flags: str = ""
     first: bool = False
+    every: bool = False
     shipped: bool = False
     recipes: str = ""
     marks: tuple[str, ...] = ()
@@ -122,7 +125,7 @@ class LineRecord(DialectRecord):
     after         the same once they are read
     notes         sentences that are always told: what of such a run is predicted, and what is not
     marks         keys of which the line of another script has at least one if its arguments are
-                  this program's; without marks only ``started`` counts
+                  this program's (``a+b``: both); without marks only ``started`` counts
     """
 
     form: Literal["flags"] = "flags"
@@ -161,6 +164,10 @@ class LineRecord(DialectRecord):
         """The calls that only this program has: of several classes, the method that loads."""
         method = next(iter(self.calls), "").rpartition(".")[2]
         return {call: before for call, before in self.calls.items() if call.endswith(method)}
+
+    def marked(self, keys: Collection[str]) -> bool:
+        """Whether a line with these keys has one of the marks."""
+        return any(set(mark.split("+")) <= set(keys) for mark in self.marks)
 
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""

@@ -265,7 +265,14 @@ class LineDialect(TableDialect):
             flags = [n for n in flags if str(given[n]).endswith(tuple(FILES))]
         names = [str(given.pop(flag)) for flag in flags]
         loose = tuple(word for word in found.loose if word != "@")  # sft @ file.toml
-        if file.first and not names and loose and (self.certain or loose[0].endswith(tuple(FILES))):
+        if file.every:
+            folder, *inside = names[0].split(",") if names else [""]
+            names = [
+                *(n for n in loose[::-1] if _is_file(n)),
+                *(f"{folder}/{n}" for n in inside[::-1]),
+            ]
+            loose = tuple(n for n in loose if not _is_file(n))
+        if file.first and not names and loose and (self.certain or _is_file(loose[0])):
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
         for name in names:
@@ -409,6 +416,10 @@ def _hinted(typed: str, key: str, known: set[str]) -> str:
     return f"{typed} ({near[0]}?)" if near and near[0] != key else typed
 
 
+def _is_file(word: str) -> bool:
+    return word.endswith(tuple(FILES))
+
+
 def _ending(source: Source) -> str:
     return source.suffix if source.suffix in FILES else ".yaml"
 
@@ -450,7 +461,7 @@ def chosen(
         return LineDialect(own_file[0].name)
     if not named and (by_file := _taking_file(source, words)) is not None:
         return by_file
-    marked = [r for r in named or programs if keys & set(r.marks)]
+    marked = [r for r in named or programs if r.marked(keys)]
     if len(marked) > 1:
         most = max(knows(r, keys) for r in marked)
         marked = [r for r in marked if knows(r, keys) == most]

@@ -69,8 +69,9 @@ _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
 _ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)|\$\(expr\s+([^()]+?)\)|`expr\s+([^`]+?)`")
 #: What sends a command's output elsewhere: >log, 2>&1, &>> log (of which the next word is a file).
 _REDIRECTS = re.compile(r"^(?:\d*|&)(?:>>?|<)(&?[^>\s]*)$")
-#: Arguments of the script itself.
+#: Arguments of the script itself, and one of them.
 PASSED_ON = ("$@", "${@}", "$*")
+_ARGUMENT = re.compile(r"\$(?:\d|\{\d\})")
 _DECLARE = ("export", "local", "readonly", "declare")
 
 Flag = tuple[str, list[str]]
@@ -294,6 +295,8 @@ def _assign(
     words = [*variables.get(name, []), *value] if plus else value
     if sum(map(len, words)) > _MAX_TEXT:
         raise DataError(f"variable {name} grows too long", file=source.where, line=line)
+    if name in variables and any(map(_ARGUMENT.fullmatch, value)):
+        return  # an option of the script that the line does not give: its default stays
     variables[name] = words
 
 

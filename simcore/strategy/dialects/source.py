@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -28,6 +29,11 @@ _HERE_FILE = re.compile(r"(?:>|\btee)\s*[\"']?([\w./-]+\.(?:json|ya?ml|toml|py))
 _RUNS = re.compile(r"^\s*(?:bash|sh|zsh|source|sbatch|\.)\s+(?:-\w+\s+)*([^\s-]\S*)(?=\s|$)")
 #: An argument of a script: $1, ${1}, ${1:-8}.
 _ARGUMENT = re.compile(r"\$(?:(\d)|\{(\d)(?::?-[^}]*)?\})")
+#: A branch of a script's loop over its options: the names of an option, and the variable it sets.
+_OPTION = re.compile(
+    r"^[ \t]*((?:-[\w-]+[ \t]*\|?[ \t]*)+)\)\s*(?:shift\s*;?\s*)?(\w+)=[\"']?\$\{?[12]\}?[\"']?",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def read_source(text: str) -> Source:
 
 def script_run(source: Source) -> Source:
     """The script that a line runs or submits (``bash train.sh 8``, ``sbatch job.sh``), with the
-    line's words for its arguments; else the line itself.
+    line's words for its arguments, or for the options that a loop of it reads; else the line.
 
     Raises DataError for a script that is missing.
     """
@@ -77,6 +83,13 @@ def script_run(source: Source) -> Source:
     if found is None:
         return source
     script, words = read_source(found[1]), source.text[found.end() :].split()
+
+    if options := {n: m for m in _OPTION.finditer(script.text) for n in re.split(r"[|\s]+", m[1])}:
+        text = script.text
+        for name, value in pairwise(words):
+            if found := options.get(name):
+                text = text.replace(found[0], f"{found[1]})\n{found[2]}={value}")
+        return Source(text, script.where, script.path)
 
     def of_argument(match: re.Match[str]) -> str:
         number = int(match[1] or match[2])

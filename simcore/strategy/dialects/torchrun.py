@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from itertools import pairwise
 from pathlib import PurePath
 
 from simcore.base.errors import InvalidConfig
@@ -40,6 +41,10 @@ _MODULES = {
     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.runner": "deepspeed",
 }  # fmt: skip
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: Commands that start a number of processes of whatever follows, and the flags of that number.
+_STARTERS, _COUNT = ("mpirun", "mpiexec", "horovodrun"), ("-np", "-n", "--np")
+#: Most processes of such a command that are taken for those of one node.
+_ONE_NODE = 8
 #: Variables of branches that a message names.
 _LISTED = 6
 
@@ -49,7 +54,8 @@ class Line:
     """A launch line: launcher, its flags (dashes for underscores), script, its arguments.
 
     ``command``: the words that start a program by a command of its own; ``environment``: variables
-    that are set for it; ``branched``: those that the script sets in branches, one after the other.
+    that are set for it; ``branched``: those that the script sets in branches, one after the other;
+    ``processes``: how many of it MPI starts.
     """
 
     launcher: str
@@ -59,22 +65,30 @@ class Line:
     command: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     branched: tuple[str, ...] = ()
+    processes: str = ""
 
 
 def find_line(script: Script) -> Line | None:
     """The longest command with a known launcher, which may follow ``srun`` and the like."""
     found = [
-        (line, environment)
+        (line, environment, words)
         for words, environment in zip(script.commands, script.environments, strict=True)
         if (line := _line(words)) is not None
     ]
     if not found:
         return None
-    line, own = max(found, key=lambda f: len(f[0].rest) + len(f[0].flags))
+    line, own, words = max(found, key=lambda f: len(f[0].rest) + len(f[0].flags))
     return Line(
         line.launcher, line.flags, line.script, line.rest, line.command,
-        {**script.variables, **own}, script.branched,
+        {**script.variables, **own}, script.branched, _processes(words),
     )  # fmt: skip
+
+
+def _processes(words: tuple[str, ...]) -> str:
+    """The number that ``mpirun -np 8`` and the like state; "" where nothing does."""
+    if not words or PurePath(words[0]).name not in _STARTERS:
+        return ""
+    return next((n for flag, n in pairwise(words) if flag in _COUNT), "")
 
 
 def _line(words: tuple[str, ...]) -> Line | None:
@@ -193,6 +207,9 @@ def read_line(reading: Reading, line: Line) -> Launch:
         launch = ACCELERATE.read_flags(reading, line.flags)
     else:
         read_counts(reading, line)
+        if line.processes.isdigit():
+            one = int(line.processes) <= _ONE_NODE
+            reading.say("nproc_per_node" if one else "n_gpus", int(line.processes), _COUNT[0])
         launch = reading.finish()
     inner = Reading(program.name if program.certain else reading.dialect, reading.source)
     inner.within(launch)

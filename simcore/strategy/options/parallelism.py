@@ -219,7 +219,8 @@ DECLARED = (
         kind=NameList("simcore.workload.recompute:MODULES",
                       judged=True),
         help="Modules that --recompute selective recomputes: core_attn (default), layernorm, mlp, "
-             "moe_act, moe, shared_experts, mla_up_proj, operators (default of torchtitan).",
+             "mlp_act, moe_act, moe, shared_experts, mla_up_proj, operators (default of "
+             "torchtitan).",
         control=Control(label="Modules to recompute", group=LAYOUT_GROUP, place=1,
                         hint="core_attn,mlp", example="core_attn,mlp"),
         messages=(r"^recompute modules?",),

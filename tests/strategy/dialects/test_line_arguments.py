@@ -171,6 +171,18 @@ def test_shared_names_of_an_unknown_script_are_read_and_told() -> None:
     assert found.model_hints == ("resnet50",)
 
 
+def test_adapters_of_an_unknown_script_have_peft_s_rank_unless_it_is_stated() -> None:
+    assert read_launch("python x.py --use_lora --model_name_or_path gpt2").lora_rank == 8
+    assert read_launch("python x.py --use_lora True --lora_r 16").lora_rank == 16
+    assert read_launch("python x.py --use_lora False").lora_rank is None
+
+
+def test_marks_that_count_together() -> None:
+    record = LineRecord(name="x", title="x", summary="", marks=("a+b-c", "d"))
+    found = [record.marked(keys) for keys in ({"a"}, {"a", "b-c"}, {"d", "e"}, {"b-c"}, set())]
+    assert found == [False, True, True, False, False]
+
+
 def test_shared_names_count_beside_those_of_a_program_that_a_line_looks_like() -> None:
     """alpaca-lora's finetune.py: a micro-batch, and the batch of an update beside it."""
     line = (

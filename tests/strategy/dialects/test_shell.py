@@ -187,3 +187,10 @@ def test_flags_with_their_values() -> None:
 )  # fmt: skip
 def test_segments_grow_where_a_script_says_so(text: str, grows: bool) -> None:
     assert allocator_grows(script(text)) == grows
+
+
+def test_options_of_a_script_that_its_line_does_not_give_keep_their_defaults() -> None:
+    loop = "while true; do\n case $1 in\n -a) shift; A=$1 ;;\n esac\ndone\n"
+    text = f"A=1\n{loop}python t.py --x $A --y $2\n"
+    (command,) = [c for c in read_script(Source(text, "s.sh")).commands if "t.py" in c]
+    assert command == ("python", "t.py", "--x", "1", "--y", "$2")

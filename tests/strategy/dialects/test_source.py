@@ -12,7 +12,7 @@ from costs import cost_ratio
 
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.strategy.dialects import DIALECTS, SHIPPED, read_launch, read_source
-from simcore.strategy.dialects.source import MAX_BYTES, without_files
+from simcore.strategy.dialects.source import MAX_BYTES, Source, script_run, without_files
 
 
 def written(folder: Path, name: str, text: str | bytes) -> str:
@@ -229,3 +229,16 @@ def test_an_accelerate_configuration_that_is_absent_is_named() -> None:
     read = read_launch(line)
     assert "mine.yaml is not at hand: give --strategy" in read.violations()[0]
     assert not read.violations(["strategy"]) and "mine.yaml" in read.unknown[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [("", "A=1\n"), ("-a 5", "A=5\n"), ("--all 6 -b x", "A=6\n"), ("-c 7", "A=1\n")],
+)  # fmt: skip
+def test_options_that_a_loop_of_a_script_reads(words: str, line: str, tmp_path: Path) -> None:
+    branches = ' -a | --all )\n  shift\n  A=$1\n ;;\n -b) B="$2" ;;\n'
+    loop = f'while [[ "$1" != "" ]]; do\n case $1 in\n{branches} esac\n'
+    (tmp_path / "s.sh").write_text(f"A=1\n{loop} shift\ndone\npython t.py $A\n")
+    found = script_run(Source(f"bash {tmp_path}/s.sh {words}".strip(), "line")).text
+    assert (line in found) and (("B=x" in found) == ("-b x" in words))
+    assert found.endswith("python t.py $A\n")

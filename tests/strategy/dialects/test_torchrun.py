@@ -218,3 +218,14 @@ def test_what_follows_a_programs_own_launcher_is_its_arguments(start: tuple[str,
 def test_two_dashes_end_the_launchers_flags(words: str, script: str, rest: tuple[str, ...]) -> None:
     line = find_line(read_script(Source(f"torchrun {words}", "line")))
     assert line is not None and (line.script, line.rest) == (script, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [("mpirun -np 8", (8, None)), ("mpiexec --allow-run-as-root -n 4", (4, None)),
+     ("/usr/bin/horovodrun -np 16", (None, 16)), ("mpirun --np x", (None, None)),
+     ("srun -n 4", (None, None))],
+)  # fmt: skip
+def test_processes_that_mpi_starts(words: str, counts: tuple[int | None, int | None]) -> None:
+    launch = read_launch(f"{words} python t.py --batch-size 4")
+    assert (launch.nproc_per_node, launch.n_gpus) == counts
