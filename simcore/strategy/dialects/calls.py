@@ -62,11 +62,11 @@ def _training(calls: Calls) -> Calls:
     return calls if last is None else calls[: last + 1]
 
 
-def _evaluated(tree: ast.Module) -> list[ast.AST]:
-    """The nodes in the order in which they stand, arguments of a call before the call."""
+def _evaluated(tree: ast.Module) -> list[ast.stmt | ast.expr]:
+    """Statements and expressions as they stand, arguments of a call before the call."""
     return sorted(
-        (node for node in ast.walk(tree) if hasattr(node, "end_lineno")),
-        key=lambda node: (node.end_lineno, node.end_col_offset),
+        (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)),
+        key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0),
     )
 
 
