@@ -267,11 +267,8 @@ class LineDialect(TableDialect):
         loose = tuple(word for word in found.loose if word != "@")  # sft @ file.toml
         if file.every:
             folder, *inside = names[0].split(",") if names else [""]
-            names = [
-                *(n for n in loose[::-1] if _is_file(n)),
-                *(f"{folder}/{n}" for n in inside[::-1]),
-            ]
-            loose = tuple(n for n in loose if not _is_file(n))
+            every = [*(f"{folder}/{name}" for name in inside), *filter(_is_file, loose)]
+            names, loose = every[::-1], ()
         if file.first and not names and loose and (self.certain or _is_file(loose[0])):
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
