@@ -217,7 +217,7 @@ class TableDialect:
                 reading.say(option, implied, shown)
         elif meaning.read:
             reading.meant(shown, meaning, value)
-        else:  # of no weight under the conditions of this meaning
+        else:  # without effect beside what else is stated
             reading.ignore(shown)
 
     def _state(
