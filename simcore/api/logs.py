@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
+from simcore.calibrate.nccl_groups import Stated, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import load_profile
 
@@ -84,7 +84,7 @@ def validate_nccl(
     """
     from simcore.validate.nccl import judge_nccl
 
-    said = Said(gpus, node, network, collective)
+    said = Stated(gpus, node, network, collective)
     profile = load_profile(calibration)
     return judge_nccl(paths_of(files), profile, said, on_bad=bad_rows)
 
@@ -94,7 +94,7 @@ def calibrate_nccl(
     *,
     output: Path | None = None,
     name: str = "nccl",
-    said: Said | None = None,
+    said: Stated | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Any]:
     """Fit the links of a cluster to a log of nccl-tests, write them as a calibration file where
@@ -104,7 +104,7 @@ def calibrate_nccl(
     from simcore.calibrate.yaml_text import write_profile
 
     path = Path(file)
-    found = read_nccl_groups([path], said or Said(), bad_rows)
+    found = read_nccl_groups([path], said or Stated(), bad_rows)
     record, links = calibration_of_nccl(found, name, path.name)
     if output is not None:
         write_profile(output, record)

@@ -55,7 +55,7 @@ def refit_machine(
     NAME.yaml for NAME.raw. Raises UsageError or DataError where the folder is not one.
     """
     from simcore.calibrate.machine_profile import refit
-    from simcore.calibrate.summaries import told_of
+    from simcore.calibrate.summaries import machine_data
 
     folder = Path(raw)
     target = Path(output) if output is not None else folder.with_suffix(".yaml")
@@ -65,7 +65,7 @@ def refit_machine(
     if problems:
         raise InvalidConfig(problems)
     made, found = refit(folder, target, bad_rows)  # type: ignore[arg-type]
-    return told_of(made.record, found, made.notes, (target,))
+    return machine_data(made.record, found, made.notes, (target,))
 
 
 def selftest(

@@ -234,10 +234,10 @@ def calibrate_from(
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
     refuse_trace(path)
     if all_nccl([path]):
-        from simcore.calibrate.nccl_groups import Said
+        from simcore.calibrate.nccl_groups import Stated
 
         return calibrate_nccl(
-            path, output=target, name=chosen, said=Said(**said), bad_rows=bad_rows
+            path, output=target, name=chosen, said=Stated(**said), bad_rows=bad_rows
         )
     _no_log(said)
     from simcore.validate.calibrated import calibration_of, identified, write_calibration

@@ -1,4 +1,4 @@
-"""Checks of plain data against the classes of ``base.part``, and what is wrong in one sentence."""
+"""Checks plain data against the classes of ``base.figures``; says what is wrong in a sentence."""
 
 from __future__ import annotations
 

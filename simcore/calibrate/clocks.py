@@ -41,7 +41,7 @@ from simcore.hardware.spec import GPUS, GpuSpec
 class PowerFit:
     """The law ``eff = unlimited · open_frac(gpu, unit, limit_j_per_flop)`` and its errors.
 
-    ``limit_j_per_flop`` holds at 16 nm and 1.5 GHz; ``hardware.power`` scales it.
+    ``limit_j_per_flop`` holds at 16 nm and 1.5 GHz; ``hardware.class_figures`` scales it.
     ``resid_sd_log``: standard deviation of ln(measured / fitted). ``left_out``: GPU -> (measured,
     predicted by a fit without its family).
     """

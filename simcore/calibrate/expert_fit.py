@@ -3,7 +3,7 @@
     python -m simcore.calibrate.expert_fit moe.csv.gz -o hardware_db/calibrations/experts.yaml
 
 The formula is that of ``physics.expert_layer``; the compute share is one of the peak that the power
-cap allows (``hardware.power.held_frac``). A class is a kernel and a dtype. All devices of a class
+cap allows (``class_figures.held_frac``). A class is a kernel and a dtype. All devices of a class
 are fitted together; a family and a device then deviate as far as their own rows ask for.
 """
 

@@ -29,7 +29,7 @@ from simcore.calibrate.machine_fit import (
     own_rows,
 )
 from simcore.calibrate.machine_profile import fit_profile, write_conditions
-from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
+from simcore.calibrate.machine_record import Facts, Machine, record_of, write_record
 from simcore.calibrate.one_speed import at_one_speed
 from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration
@@ -66,7 +66,7 @@ class Calibrated:
     """The result of a calibration, on rank 0."""
 
     record: Calibration
-    found: Found
+    found: Machine
     outcome: Outcome
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -178,14 +178,14 @@ def fit_and_write(
         "date": datetime.date.today().isoformat(), "ranks": str(ranks), **device.conditions(),
     }  # fmt: skip
     write_conditions(options.raw, conditions, outside_tensors)
-    found = _found(options, device, ranks, rows, conditions)
+    machine = _found(options, device, ranks, rows, conditions)
     files: list[Path] = []
-    if found.new:
-        files += write_record(found, options.output.parent)
-    made = fit_profile(rows, found, options.output.stem, conditions, outside_tensors)
+    if machine.new:
+        files += write_record(machine, options.output.parent)
+    made = fit_profile(rows, machine, options.output.stem, conditions, outside_tensors)
     write_profile(options.output, made.record)
     return Calibrated(
-        made.record, found, Outcome(0, 0, 0), (options.output, options.raw, *files), made.notes
+        made.record, machine, Outcome(0, 0, 0), (options.output, options.raw, *files), made.notes
     )
 
 
@@ -195,13 +195,13 @@ def _found(
     ranks: int,
     rows: Sequence[RawRow],
     conditions: dict[str, str],
-) -> Found:
+) -> Machine:
     """The hardware record of this machine: the database's, else one made from measured rates."""
     from simcore.calibrate.bench.devices import host_memory_bytes, processor_name
 
     if device.kind == "cuda" and device.name in GPUS.names():
         group = parse_cluster(f"1x{ranks}x{device.name}").groups[0]
-        return Found(group.gpu, group.node, ranks, new=False)
+        return Machine(group.gpu, group.node, ranks, new=False)
     host = {r.cells["op"]: r.number("bytes") / r.seconds for r in own_rows(rows, "host")
             if r.cells["op"].startswith("disk")}  # fmt: skip
     crowd = [r.number("bytes") / r.seconds for r in own_rows(rows, "memory_bound", "together")]

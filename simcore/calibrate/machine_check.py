@@ -21,7 +21,7 @@ from simcore.calibrate.bench.launch import DEPTH
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.host_fit import DRIFT_SD
 from simcore.calibrate.machine_fit import own_rows
-from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.machine_steps import measured_steps, request_for
 from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
@@ -82,7 +82,7 @@ def launches_net() -> Workload:
 
 
 def check_steps(
-    rows: Sequence[RawRow], found: Found, profile: Profile, *, traced: bool = True
+    rows: Sequence[RawRow], machine: Machine, profile: Profile, *, traced: bool = True
 ) -> Checked:
     """The host's multiplier and the check of ``profile`` on the measured steps.
 
@@ -91,7 +91,7 @@ def check_steps(
     steps, notes = measured_steps(rows) if traced else ([], ())
     requests = {
         r.where: request_for(
-            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
+            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], machine,
             int(r.number("ranks")), profile,
         )
         for r in steps
@@ -99,15 +99,15 @@ def check_steps(
     # Where benchmarks of single operators gave the host's figures, it differs from them by as much
     # as it drifts; what networks of tiny tensors take longer is then mostly their own.
     host_known = profile.measured is not None and profile.measured.host_launch is not None
-    spread = DRIFT_SD if host_known else profile.host_issue_s(found.gpu).sd_log
+    spread = DRIFT_SD if host_known else profile.host_issue_s(machine.gpu).sd_log
     parameters = [
-        Parameter("host", "host", spread, gpu=found.gpu.name, may_bind=True),
+        Parameter("host", "host", spread, gpu=machine.gpu.name, may_bind=True),
         Parameter("tiny networks", None, CARRIED_SD, may_bind=True),
     ]
     seconds = {r.where: stated_s(r, requests[r.where]) for r in steps}
     fit_rows = [_row(r.where, r.cells["net"], seconds[r.where], requests[r.where]) for r in steps]
     for launches in (r for r in own_rows(rows, "host") if r.cells["op"] == "eager"):
-        request = _launches(found, profile)
+        request = _launches(machine, profile)
         fit_rows.append(_row(LAUNCHES, LAUNCHES, launches.seconds, request))
     if not fit_rows:
         return Checked(notes=notes)
@@ -153,13 +153,13 @@ def _at(row: FitRow, host: float) -> Array:
     return shifts
 
 
-def _launches(found: Found, profile: Profile) -> Request:
+def _launches(machine: Machine, profile: Profile) -> Request:
     strategy = Strategy(
         parallelism=parallelism_named("ddp"), precision=PRECISIONS["fp32-ieee"],
         optimizer=OPTIMIZERS["sgd"],
     )  # fmt: skip
     return Request(
-        workload=launches_net(), full_name=LAUNCHES, cluster=found.cluster(1), strategy=strategy,
+        workload=launches_net(), full_name=LAUNCHES, cluster=machine.cluster(1), strategy=strategy,
         micro_batch=1, grad_accum=1, profile=profile,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from simcore.calibrate.bench.store import BadRows, RawRow, Store
 from simcore.calibrate.host_fit import host_times, with_update
 from simcore.calibrate.machine_check import Checked, check_steps
 from simcore.calibrate.machine_fit import fit_device, of_the_node, own_rows
-from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.calibrate.one_speed import at_one_speed, drift_note, reference_of
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
@@ -70,7 +70,7 @@ def read_conditions(raw: Path) -> tuple[dict[str, str], dict[str, int]]:
         raise DataError(f"is not what `simcore calibrate` writes: {err}", file=path) from None
 
 
-def refit(raw: Path, output: Path, bad_rows: BadRows = "refuse") -> tuple[Fit, Found]:
+def refit(raw: Path, output: Path, bad_rows: BadRows = "refuse") -> tuple[Fit, Machine]:
     """Fit a profile again from the raw tables in ``raw`` and write it to ``output``.
 
     Raises UsageError if the folder has too few rows, or rows of several devices, and DataError for
@@ -95,43 +95,43 @@ def refit(raw: Path, output: Path, bad_rows: BadRows = "refuse") -> tuple[Fit, F
         notes.append(f"{raw} does not say when and with which versions it was measured")
     ranks = max(int(r.cells.get("ranks_at_once") or 1) for r in rows)
     group = parse_cluster(f"1x{ranks}x{devices[0]}").groups[0]
-    found = Found(group.gpu, group.node, ranks, new=group.gpu.architecture == "unknown")
-    made = fit_profile(rows, found, output.stem, conditions, outside_tensors)
+    machine = Machine(group.gpu, group.node, ranks, new=group.gpu.architecture == "unknown")
+    made = fit_profile(rows, machine, output.stem, conditions, outside_tensors)
     write_profile(output, made.record)
-    return Fit(made.record, (*made.notes, *notes)), found
+    return Fit(made.record, (*made.notes, *notes)), machine
 
 
 def fit_profile(
     rows: Sequence[RawRow],
-    found: Found,
+    machine: Machine,
     name: str,
     conditions: Mapping[str, str],
     outside_tensors: Mapping[str, int],
 ) -> Fit:
-    """The profile of the machine ``found`` that its rows, at one speed, determine."""
+    """The profile of a machine that its rows, at one speed, determine."""
     date, torch = (conditions.get(key, UNKNOWN) for key in ("date", "torch"))
     when = " of an unknown date" if date == UNKNOWN else f", {date}, torch {torch}"
-    origin = f"benchmarks of {'this machine' if found.new else found.gpu.name}{when}"
-    link_bytes_per_s = cluster_paths(found.cluster(found.ranks))[0].bw_bytes_per_s
-    on_host = found.gpu.architecture == HOST_CPU
-    node = found.node.name
+    origin = f"benchmarks of {'this machine' if machine.new else machine.gpu.name}{when}"
+    link_bytes_per_s = cluster_paths(machine.cluster(machine.ranks))[0].bw_bytes_per_s
+    on_host = machine.gpu.architecture == HOST_CPU
+    node = machine.node.name
     notes: list[str] = []
-    if on_host or found.new:
-        measured = fit_device(rows, found.gpu, node=node, link_bytes_per_s=link_bytes_per_s,
+    if on_host or machine.new:
+        measured = fit_device(rows, machine.gpu, node=node, link_bytes_per_s=link_bytes_per_s,
                               on_host=on_host)  # fmt: skip
         measured = _with_memory(measured, outside_tensors)
-        record = _with_steps(rows, found, measured, name, origin, notes)
+        record = _with_steps(rows, machine, measured, name, origin, notes)
     else:
         kernels = [r for r in rows if times_kernels(r)]
         blind = load_profile()
-        fit = fit_from_prior(kernels, found.cluster(1).groups[0], blind)
+        fit = fit_from_prior(kernels, machine.cluster(1).groups[0], blind)
         own = own_rows(rows, "host")
-        fit = replace(fit, figures=with_update(fit.figures, own, found.gpu, blind))
-        measured = of_the_node(rows, node, link_bytes_per_s, found.gpu.name).model_copy(
-            update={**fit.sections(), **host_times(own, found.gpu)}
+        fit = replace(fit, figures=with_update(fit.figures, own, machine.gpu, blind))
+        measured = of_the_node(rows, node, link_bytes_per_s, machine.gpu.name).model_copy(
+            update={**fit.sections(), **host_times(own, machine.gpu)}
         )
         measured = _with_memory(measured, outside_tensors)
-        record = _with_check(rows, found, measured, name, origin, notes)
+        record = _with_check(rows, machine, measured, name, origin, notes)
         record = record.model_copy(update={"notes": _notes_on(fit)})
     missing = [
         what for what, known in (
@@ -139,7 +139,7 @@ def fit_profile(
             ("how compute and communication do", measured.overlap),
         ) if not known
     ]  # fmt: skip
-    if found.ranks > 1 and missing:
+    if machine.ranks > 1 and missing:
         notes.append(
             f"the machine was busy: the profile lacks {' and '.join(missing)}; measure again when "
             "it is quiet"
@@ -155,13 +155,13 @@ def fit_profile(
 
 
 def _with_steps(
-    rows: Sequence[RawRow], found: Found, measured: MeasuredDevice, name: str, origin: str,
+    rows: Sequence[RawRow], machine: Machine, measured: MeasuredDevice, name: str, origin: str,
     notes: list[str],
 ) -> Calibration:  # fmt: skip
     """A profile whose multipliers are fitted to the measured steps; adds to ``notes``."""
     ops_only = load_profile().with_knobs((), name, origin, 0.0, measured)
     try:
-        summed = fit_reference_steps(rows, found, ops_only)
+        summed = fit_reference_steps(rows, machine, ops_only)
     except SimcoreError as err:
         raise UsageError(f"the reference steps cannot be predicted: {err}") from err
     notes += summed.left_out
@@ -174,14 +174,14 @@ def _with_steps(
 
 
 def _with_check(
-    rows: Sequence[RawRow], found: Found, measured: MeasuredDevice, name: str, origin: str,
+    rows: Sequence[RawRow], machine: Machine, measured: MeasuredDevice, name: str, origin: str,
     notes: list[str],
 ) -> Calibration:  # fmt: skip
     """A profile that is checked on the measured steps; adds to ``notes``."""
     record = Calibration(name=name, origin=origin, rows=0, knobs=(), measured=measured)
     traced = importlib.util.find_spec("torch") is not None
     try:
-        checked: Checked = check_steps(rows, found, profile_of(record), traced=traced)
+        checked: Checked = check_steps(rows, machine, profile_of(record), traced=traced)
     except SimcoreError as err:
         raise UsageError(f"the reference steps cannot be predicted: {err}") from err
     notes += checked.notes

@@ -24,7 +24,7 @@ _HEAD: Final = "# Measured by `simcore calibrate`; not a datasheet.\n"
 
 
 @dataclass(frozen=True)
-class Found:
+class Machine:
     """The records of a machine's devices and node; ``new``: both were made from measurements."""
 
     gpu: GpuSpec
@@ -62,7 +62,7 @@ class Facts:
     peer: bool = True
 
 
-def record_of(facts: Facts) -> Found:
+def record_of(facts: Facts) -> Machine:
     """The record of a machine without a datasheet: its best measured rates, marked as measured."""
 
     def figure(value: float) -> Figure:
@@ -108,12 +108,12 @@ def record_of(facts: Facts) -> Found:
         sources={MEASURED: facts.source},
         notes="The link is the best bus bandwidth of an all-reduce between its ranks.",
     )  # fmt: skip
-    return Found(gpu, node, facts.ranks, new=True)
+    return Machine(gpu, node, facts.ranks, new=True)
 
 
-def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
+def write_record(machine: Machine, folder: Path) -> tuple[Path, Path]:
     """Write both records under ``folder``/hardware_db and return the paths (device, node)."""
-    gpu, node = found.gpu, found.node
+    gpu, node = machine.gpu, machine.node
     targets = tuple(
         folder / "hardware_db" / kind / f"{gpu.name}.yaml" for kind in ("gpus", "nodes")
     )

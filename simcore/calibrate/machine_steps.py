@@ -12,7 +12,7 @@ from simcore.base.record import dataclass
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench.timing import DOUBTED_FRAC
 from simcore.calibrate.machine_fit import disturbed
-from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
 from simcore.calibrate.step_model import N_AXES, FitRow, Parameter, axis_of, response
@@ -50,11 +50,11 @@ class Summed:
 
 
 def request_for(
-    net: Net, batch: int, kind: str, found: Found, ranks: int, profile: Profile
+    net: Net, batch: int, kind: str, machine: Machine, ranks: int, profile: Profile
 ) -> Request:
     """The engine's request for the step that ``training.step_of`` runs."""
     record = resolve_model(TrustedName(net.model))
-    on_host = found.gpu.architecture == HOST_CPU
+    on_host = machine.gpu.architecture == HOST_CPU
     strategy = Strategy(
         parallelism=parallelism_named(STRATEGY[kind]),
         precision=PRECISIONS["fp32-ieee"],
@@ -64,7 +64,7 @@ def request_for(
     return Request(
         workload=record.build(),
         full_name=record.full_name,
-        cluster=found.cluster(ranks),
+        cluster=machine.cluster(ranks),
         strategy=strategy,
         micro_batch=batch,
         grad_accum=1,
@@ -83,7 +83,7 @@ def measured_steps(rows: Sequence[RawRow]) -> tuple[list[RawRow], tuple[str, ...
     return mine, notes
 
 
-def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) -> Summed:
+def fit_reference_steps(rows: Sequence[RawRow], machine: Machine, profile: Profile) -> Summed:
     """Compute, memory and link multipliers, fitted to the measured steps of the reference networks.
 
     The priors are the spreads of the op fits. The residual is that of steps of a network that was
@@ -94,13 +94,13 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
         return Summed((), UNMEASURED_SD, None, 0, notes)
     requests = {
         r.where: request_for(
-            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
+            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], machine,
             int(r.number("ranks")), profile,
         )
         for r in mine
     }  # fmt: skip
     several = any(int(r.number("ranks")) > 1 for r in mine)
-    parameters = _parameters(requests, found, profile, several)
+    parameters = _parameters(requests, machine, profile, several)
     fit_rows = [_row(r, requests[r.where], parameters) for r in mine]
     fit = fit_steps(fit_rows, parameters)
     unseen = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
@@ -131,12 +131,12 @@ def _quiet(row: RawRow) -> bool:
 
 
 def _parameters(
-    requests: Mapping[str, Request], found: Found, profile: Profile, several: bool
+    requests: Mapping[str, Request], machine: Machine, profile: Profile, several: bool
 ) -> list[Parameter]:
     first = next(iter(requests.values()))
-    name = found.gpu.name
+    name = machine.gpu.name
     compute = max(
-        profile.compute_efficiency(kind, "fp32", found.gpu).sd_log for kind in ("gemm", "conv")
+        profile.compute_efficiency(kind, "fp32", machine.gpu).sd_log for kind in ("gemm", "conv")
     )
     spread = profile.knob_spread(first.cluster, (("fp32", "fp32"),), first.workload.name, 0.0)
     made = [

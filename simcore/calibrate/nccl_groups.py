@@ -39,7 +39,7 @@ _INTEGERS: Final = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
 
 
 @dataclass(frozen=True)
-class Said:
+class Stated:
     """Options that state what a log of nccl-tests leaves out; None for what the log states."""
 
     gpus: str | None = None
@@ -119,7 +119,7 @@ def is_nccl_file(path: Path) -> bool:
     return is_nccl_json(text) or (not text.startswith("{") and is_nccl_tests(text))
 
 
-def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGroups:
+def read_nccl_groups(paths: Sequence[Path], said: Stated, on_bad: OnBad) -> NcclGroups:
     """The measurements of files of nccl-tests.
 
     Raises DataError for bad rows if ``on_bad`` is "refuse" (otherwise they are skipped and named),
@@ -159,7 +159,7 @@ def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGr
     return NcclGroups(tuple(groups), skipped, found.problems)
 
 
-def _collective(said: Said) -> str:
+def _collective(said: Stated) -> str:
     if said.collective is None:
         return ""
     names = {**PROGRAMS, **{op: op for op in PROGRAMS.values()}}
@@ -168,7 +168,7 @@ def _collective(said: Said) -> str:
     return names[said.collective]
 
 
-def _cluster(run: NcclRun, said: Said) -> ClusterSpec:
+def _cluster(run: NcclRun, said: Stated) -> ClusterSpec:
     """The cluster of a run. Raises SimcoreError with one sentence that names the option to give."""
 
     def parsed(text: str) -> ClusterSpec:

@@ -27,9 +27,9 @@ from simcore.request.resolved import Request
 
 #: How many ranks took a pulse ("alone" or "together") -> its seconds by kind.
 Reference = Mapping[str, Pulse]
-#: Drift of the speed from which on it is told: by itself it would use up the error that a selftest
+#: Drift of the speed from which on it is reported: alone it would use up the error that a selftest
 #: may have (``selftest.MEDIAN_ERROR_FRAC``).
-TOLD_FRAC: Final = 0.08
+NOTABLE_FRAC: Final = 0.08
 #: The shares of all that runs on a processor.
 ON_HOST: Final[Mapping[str, float]] = {"compute": 0.5, "memory": 0.5}
 #: Change of a multiplier's logarithm with which shares are computed.
@@ -120,7 +120,7 @@ def drift_note(rows: Sequence[RawRow]) -> str:
     most = {k: np.quantile(v, (0.05, 0.95)) for k, v in kinds.items()}
     told = [
         f"{kind} from {low:.2f} to {high:.2f} times" for kind, (low, high) in most.items()
-        if high / low > 1.0 + TOLD_FRAC
+        if high / low > 1.0 + NOTABLE_FRAC
     ]  # fmt: skip
     if not told:
         return ""

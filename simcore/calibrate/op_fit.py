@@ -47,7 +47,7 @@ from simcore.calibrate.op_rows import OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import (
     ENOUGH_ROWS,
-    Found,
+    DeviceFigures,
     Levels,
     family_of,
     figure,
@@ -176,7 +176,9 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = False) -> Found:
+def _found(
+    fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = False
+) -> DeviceFigures:
     """A device's figures at burst clocks; other clocks are converted with ``ratios``.
 
     Those of attention are of forward passes; the backward pass has a separate ratio.
@@ -202,7 +204,7 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = F
         beside["start"] = shared.start_s
     if shared.floor_s:
         beside["floor"] = shared.floor_s
-    return Found(value, tuple(by_collection), fit.n, beside)
+    return DeviceFigures(value, tuple(by_collection), fit.n, beside)
 
 
 def _spread(fits: Mapping[str, KernelFit]) -> float:
@@ -227,7 +229,7 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
     compute: Profile = {}
     memory: Profile = {}
     ratios = clock_ratios(fits.kernels, without)
-    found: dict[str, dict[str, Found]] = {}
+    found: dict[str, dict[str, DeviceFigures]] = {}
     for cls, by_gpu in sorted(fits.kernels.items()):
         clocks = ratios["simt" if cls.endswith("32") else "tensor"]
         found[cls] = {
@@ -238,7 +240,10 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
     for cls in ("attention", "attention_encoder"):
         _from_serving(compute, found, cls, _spread(fits.kernels.get(cls, {})))
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
-        seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
+        seen = {
+            g: DeviceFigures(f.beside["memory"], f.origins, f.n)
+            for g, f in found.get(cls, {}).items()
+        }
         memory[kind] = levels(seen, TRAFFIC_SD[kind], matrix_style)
     memory |= memory_levels(fits.memory, without)
     for cls in filter(_is_attention, compute):
@@ -276,7 +281,7 @@ def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
 
 
 def _from_serving(
-    compute: Profile, found: Mapping[str, Mapping[str, Found]], cls: str, own_sd: float
+    compute: Profile, found: Mapping[str, Mapping[str, DeviceFigures]], cls: str, own_sd: float
 ) -> None:
     """Add the attention class ``cls`` on devices where only an inference library's was measured.
 
@@ -295,7 +300,7 @@ def _from_serving(
         float(np.median([math.log(f.beside["ramp"]) for f in fitted or flash.values()]))
     )
     carried = {
-        g: Found(f.value * ratio, f.origins, f.n,
+        g: DeviceFigures(f.value * ratio, f.origins, f.n,
                  {**f.beside, "depth": ramp_depth(ramp, GPUS[g]), "ramp": ramp})
         for g, f in serving.items() if g not in flash
     }  # fmt: skip
@@ -379,7 +384,7 @@ def _power(compute: Profile) -> Profile:
 def _attention_held(compute: Profile, limit: float) -> None:
     """Make attention with warp-level matrix instructions follow the clock of products.
 
-    That is the clock that the power limit allows (``hardware.power``).
+    That is the clock that the power limit allows (``hardware.class_figures``).
     """
     for cls in filter(_is_attention, compute):
         table = compute[cls]
@@ -422,7 +427,7 @@ def _backward(ratios: Mapping[str, Array]) -> Profile:
 
 
 def _host(
-    tensor16: Mapping[str, Found], memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
+    tensor16: Mapping[str, DeviceFigures], memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
 ) -> Profile:
     starts = [f.beside["start"] for f in tensor16.values()
               if "aic" in f.origins and f.beside.get("start", 0.0) > 0.5 * MICRO]  # fmt: skip

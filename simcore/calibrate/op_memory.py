@@ -12,7 +12,7 @@ from simcore.base.units import GIGA
 from simcore.calibrate.assumed import STREAM_GB_PER_S
 from simcore.calibrate.clocks import median_of_families
 from simcore.calibrate.op_model import MemoryFit
-from simcore.calibrate.pooling import Found, Leaf, Levels, family_of, levels, mean_log
+from simcore.calibrate.pooling import DeviceFigures, Leaf, Levels, family_of, levels, mean_log
 from simcore.hardware.class_figures import STREAM_FRAC, ecc_frac
 from simcore.hardware.spec import GPUS
 
@@ -29,13 +29,14 @@ def memory_levels(
     """Class of ops -> share of the memory bandwidth reached, by device, by family and for all.
 
     ``fits``: class -> device -> fits. ``without``: families of devices that are left out. The
-    figures of a family and of all devices are for memory without inline ECC (``hardware.ecc``).
+    figures of a family and of all devices are for memory without inline ECC
+    (``class_figures.ecc_frac``).
     """
     memory: dict[str, Levels] = {}
-    found: dict[str, dict[str, Found]] = {"elementwise": _streams()}
+    found: dict[str, dict[str, DeviceFigures]] = {"elementwise": _streams()}
     for cls, both in fits.items():
         found.setdefault(cls, {}).update({
-            g: Found(
+            g: DeviceFigures(
                 mean_log(f.eff_memory for f in m) / ecc_frac(GPUS[g]), (_origin(m),),
                 sum(f.n for f in m),
                 _beside(m[0]),
@@ -67,8 +68,8 @@ def _as_shipped(leaf: Leaf, gpu: str) -> Leaf:
 
 
 def _from_streams(
-    cls: str, seen: Mapping[str, Found], streams: Mapping[str, Found]
-) -> dict[str, Found]:
+    cls: str, seen: Mapping[str, DeviceFigures], streams: Mapping[str, DeviceFigures]
+) -> dict[str, DeviceFigures]:
     """The shares of families that were not measured in a class, scaled from plain streams.
 
     The ratio of the class's share to that of streams is the median over families that have both.
@@ -79,23 +80,23 @@ def _from_streams(
     over = {g: seen[g].value / streams[g].value for g in seen if g in streams}
     ratio = median_of_families(over) if over else 1.0
     return {
-        g: Found(f.value * ratio, f.origins, 0)
+        g: DeviceFigures(f.value * ratio, f.origins, 0)
         for g, f in streams.items() if family_of(g) not in families
     }  # fmt: skip
 
 
-def _streams() -> dict[str, Found]:
+def _streams() -> dict[str, DeviceFigures]:
     """The share of the bandwidth on devices for which only a stream benchmark was published.
 
     A40 and L40 reach more than inline ECC in GDDR would allow, so ECC was off.
     """
     return {
-        g: Found(rate * GIGA / GPUS[g].memory_bw.value, ("gpu-benches",), 0)
+        g: DeviceFigures(rate * GIGA / GPUS[g].memory_bw.value, ("gpu-benches",), 0)
         for g, rate in STREAM_GB_PER_S.items()
     }
 
 
-def _issue_rate(found: Mapping[str, Found]) -> float:
+def _issue_rate(found: Mapping[str, DeviceFigures]) -> float:
     """Bytes per SM and clock that explain why the shares are below that of a plain stream."""
     rates = []
     for gpu, one in found.items():

@@ -105,7 +105,7 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
         compute_s = batch.flop / rate
     elif figures.row_clocks:
         per_row = batch.n_bytes / batch.m
-        traffic = Traffic(batch.n_bytes, batch.m, per_row, batch.again_bytes)
+        traffic = Traffic(batch.n_bytes, batch.m, per_row, batch.reread_bytes)
         limits = TrafficLimits(rows_per_l2_byte(gpu), row_s(gpu, figures.row_clocks))
     moved_s = traffic_s(traffic, bytes_per_s, limits)
     time_s = roofline_s(compute_s, moved_s, figures.start_s) + batch.cast_bytes / bytes_per_s
@@ -282,7 +282,7 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
         return None
     weight = np.where(rows.n_bytes >= BEYOND_L2, 1.0, np.where(rows.large, 0.7, 0.25))
 
-    by_rows = bool(rows.again_bytes.any())
+    by_rows = bool(rows.reread_bytes.any())
     free = [0, 1, *([2] if rows.eager else []), *([3] if by_rows else [])]
 
     def figures(x: Array) -> OpFigures:

@@ -80,7 +80,7 @@ class OpBatch:
     ``kind`` groups kernels in summaries; ``cls`` is the class of the profile's figures; ``line``
     is the line in the file. ``m``, ``n``, ``k`` and ``groups`` are the shape of a product; for
     attention the query length, head dimension, key length and batch x heads. ``cast_bytes``: bytes
-    that kernels before the timed one move to cast or copy its input. ``again_bytes``: bytes that a
+    that kernels before the timed one move to cast or copy its input. ``reread_bytes``: bytes that a
     kernel over ``m`` rows reads a second time.
     """
 
@@ -98,7 +98,7 @@ class OpBatch:
     flop: Array
     n_bytes: Array
     cast_bytes: Array
-    again_bytes: Array
+    reread_bytes: Array
     m: Array
     n: Array
     k: Array
@@ -132,7 +132,7 @@ class OpBatch:
         return spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
 
 
-_ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "again_bytes", "m", "n", "k", "groups",
+_ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "reread_bytes", "m", "n", "k", "groups",
                   "time_s", "large")  # fmt: skip
 assert set(_ARRAYS) <= {f.name for f in fields(OpBatch)}
 
@@ -226,7 +226,7 @@ def _memory(table: Table) -> _Columns:
         "form": "memory", "kind": kinds, "op": ops, "cls": classes,
         "peak": ["fp32"] * len(table), "why": [""] * len(table),
         "flop": 0.0 * ones, "n_bytes": moved * factor, "cast_bytes": 0.0 * ones,
-        "again_bytes": again, "m": rows, "n": ones, "k": ones, "groups": ones,
+        "reread_bytes": again, "m": rows, "n": ones, "k": ones, "groups": ones,
         "large": moved >= LARGE_BYTES,
     }  # fmt: skip
 
@@ -283,7 +283,7 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[OpBatch]:
     if read is None or "gpu" not in table.columns:
         raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
     time_s = table.number("time_us") * MICRO
-    columns = {"again_bytes": _one(table) * 0.0, **read(table)}
+    columns = {"reread_bytes": _one(table) * 0.0, **read(table)}
     why = columns["why"]
     assert isinstance(why, list)
     shape = [table.text(c) for c in table.columns if c not in ("time_us", "power_w")]

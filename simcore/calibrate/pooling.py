@@ -38,7 +38,7 @@ def mean_log(values: Iterable[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Found:
+class DeviceFigures:
     """The fitted figures of one class on one device.
 
     ``value``: share of the peak or bandwidth. ``origins``: keys of the collections. ``n``: number
@@ -76,7 +76,7 @@ def _pool(found: Iterable[Mapping[str, float]], middle: Callable[[Any], Any]) ->
 
 
 def levels(
-    found: Mapping[str, Found],
+    found: Mapping[str, DeviceFigures],
     own_sd: float,
     kin: Callable[[GpuSpec], str] = lambda _: "",
 ) -> Levels:
@@ -128,7 +128,7 @@ def levels(
         g: figure(f.value, own_sd, "+".join(sorted(f.origins)), f.n, beside=f.beside)
         for g, f in found.items()
     }
-    kins: dict[str, dict[str, Found]] = defaultdict(dict)
+    kins: dict[str, dict[str, DeviceFigures]] = defaultdict(dict)
     for g, f in found.items():
         kins[kin(GPUS[g])][g] = f
     by_kin = {}

@@ -149,11 +149,11 @@ def _work(
 
 def summary(made: Calibrated) -> dict[str, Any]:
     """The result of a calibration as plain data: the profile, counts of cases, files written."""
-    from simcore.calibrate.summaries import told_of
+    from simcore.calibrate.summaries import machine_data
 
     o = made.outcome
     return {
-        **told_of(made.record, made.found, made.notes, made.files),
+        **machine_data(made.record, made.found, made.notes, made.files),
         "cases": {"measured": o.done, "kept": o.skipped, "left": o.left, "failed": o.failed},
         "disturbed_frac": o.disturbed_frac,
     }

@@ -32,7 +32,7 @@ from simcore.calibrate.bench.timing import (
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.one_speed import (
-    TOLD_FRAC,
+    NOTABLE_FRAC,
     Reference,
     ranks_of,
     shares_of_step,
@@ -154,8 +154,8 @@ def run_steps(
 ) -> dict[Step, list[Round] | str]:
     """The rounds of each step, or why it could not run; every round in a random order.
 
-    A step has a third round if the device's speed changed by more than ``TOLD_FRAC`` in both. After
-    ``until`` (a time of ``time.perf_counter``) no step begins a further round.
+    A step has a third round if the device's speed changed by more than ``NOTABLE_FRAC`` in both.
+    After ``until`` (a time of ``time.perf_counter``) no step begins a further round.
     """
     rng = random.Random(SEED)
     measured: dict[Step, list[Round] | str] = {}
@@ -163,7 +163,7 @@ def run_steps(
         for s in rng.sample(steps, len(steps)):
             before = measured.get(s, [])
             enough = isinstance(before, str) or (
-                n >= ROUNDS and any(r.moved_frac <= TOLD_FRAC for r in before)
+                n >= ROUNDS and any(r.moved_frac <= NOTABLE_FRAC for r in before)
             )
             late = bool(before) and time.perf_counter() > until
             if world.share(enough or late):
@@ -251,10 +251,10 @@ def row_of(
 def drift(rows: Sequence[Mapping[str, Any]]) -> str:
     """A sentence that says how the device's speed had drifted beside the steps; "" if it had not.
 
-    It is told from ``TOLD_FRAC`` on.
+    It is reported from ``NOTABLE_FRAC`` on.
     """
     slower = [r["slower_frac"] for r in rows if "slower_frac" in r and r["counted"]]
-    if not slower or max(map(abs, slower)) <= TOLD_FRAC:
+    if not slower or max(map(abs, slower)) <= NOTABLE_FRAC:
         return ""
     low, high = (
         f"{abs(x):.0%} {'slower' if x > 0.0 else 'faster'}" for x in (min(slower), max(slower))

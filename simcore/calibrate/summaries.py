@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from simcore.base.database import read_yaml, search_roots
 from simcore.base.units import PERCENT, format_seconds
-from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.pooling import family_of
 from simcore.calibrate.yaml_text import profile_data
 from simcore.hardware.calibrations import Calibration
@@ -23,15 +23,15 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value * PERCENT:.0f} %"
 
 
-def told_of(
-    record: Calibration, found: Found, notes: Sequence[str], files: Sequence[Path]
+def machine_data(
+    record: Calibration, machine: Machine, notes: Sequence[str], files: Sequence[Path]
 ) -> dict[str, Any]:
     """A machine's profile as plain data, with how to use it and what its user should know."""
     return {
         **profile_data(record),
         "warning": record.warning,
-        "cluster": f"1x{found.ranks}x{found.gpu.name}",
-        "new_record": found.new,
+        "cluster": f"1x{machine.ranks}x{machine.gpu.name}",
+        "new_record": machine.new,
         "notes": [*notes, *record.notes],
         "written": [str(f) for f in files],
     }

@@ -118,7 +118,7 @@ class Profile(LinkFigures, Spreads):
         return self._seen[key]
 
     def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
-        """Time of a class at ``clock`` over its time in a burst (``hardware.clocks``)."""
+        """Time of a class at ``clock`` over its time in a burst (``class_figures``)."""
         return clock_ratio(self._tables(gpu), cls, clock, gpu, self.runtime)
 
     def over_blind(self, found: Estimate, keys: tuple[str, ...], gpu: GpuSpec) -> Estimate:

@@ -1,6 +1,6 @@
 """Allocations and frees of training steps, in the order in which the framework issues them.
 
-The tensors of forward and backward are those of ``memory.walk``; state and update those of
+The tensors of forward and backward are those of ``memory.moments``; state and update those of
 ``memory.terms.rank_state``: first the state, then in each step frozen networks, forward, backward
 and the update. The first step is a warm-up: its update allocates the optimizer state, between freed
 activations, as in PyTorch.

@@ -45,7 +45,7 @@ class Candidates:
     balanced_s, least_bytes   lower bounds over all splits of the pipeline, of the step time and of
                     memory, as in ``answer.sweep.Outcome``
     stages          layers per stage, of candidates whose pipeline was split again
-                    (``planning.recut``)
+                    (``planning.stage_search``)
     chunks          chunks per pipeline rank, of candidates with interleaved chunks
                     (``planning.chunks``)
 

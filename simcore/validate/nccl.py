@@ -10,7 +10,7 @@ import numpy as np
 
 from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import NDArray
-from simcore.calibrate.nccl_groups import Measured, Said, beyond_rings, read_nccl_groups
+from simcore.calibrate.nccl_groups import Measured, Stated, beyond_rings, read_nccl_groups
 from simcore.calibrate.op_tables import OnBad
 from simcore.hardware.profile import Profile
 from simcore.measurements.nccl_runs import bus_factor
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def judge_nccl(
-    paths: Sequence[Path], profile: Profile, said: Said, *, on_bad: OnBad = "skip"
+    paths: Sequence[Path], profile: Profile, said: Stated, *, on_bad: OnBad = "skip"
 ) -> dict[str, Any]:
     """The result that ``simcore validate ops LOG --json`` prints for logs of nccl-tests.
 

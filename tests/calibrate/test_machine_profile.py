@@ -16,7 +16,7 @@ from simcore.calibrate.bench.launch import EAGER_KERNELS
 from simcore.calibrate.bench.store import Store
 from simcore.calibrate.machine_check import CARRIED_SD, check_steps, launches_net
 from simcore.calibrate.machine_profile import read_conditions, refit, write_conditions
-from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.yaml_text import write_profile
 from simcore.cli.main import run
 from simcore.hardware.calibrations import Calibration, CheckedStep, calibration_named
@@ -141,7 +141,7 @@ def test_a_host_that_is_slow_moves_the_host_and_no_figure_of_the_device(
     that of tiny networks.
     """
     group = parse_cluster("1x1xH100").groups[0]
-    found = Found(group.gpu, group.node, 1, new=False)
+    found = Machine(group.gpu, group.node, 1, new=False)
     profile = load_profile()
     request = machine_check._launches(found, profile)
     from simcore.answer.predict import predict

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simcore.calibrate.bench.store import PULSES, RawRow
-from simcore.calibrate.machine_record import Facts, Found, record_of
+from simcore.calibrate.machine_record import Facts, Machine, record_of
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.one_speed import (
     at_one_speed,
@@ -93,7 +93,7 @@ def test_shares_weigh_the_kinds() -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found() -> Machine:
     """A processor of two ranks."""
     facts = Facts(
         name="this-host", kind="cpu", device="AMD EPYC", source="a test", ranks=2, cores=2,
@@ -106,7 +106,7 @@ def found() -> Found:
 
 @pytest.mark.parametrize(("ranks", "kind"), [(1, "single"), (2, "ddp")])
 def test_a_processor_of_twice_the_time_takes_a_step_of_twice_the_time(
-    found: Found, ranks: int, kind: str
+    found: Machine, ranks: int, kind: str
 ) -> None:
     request = request_for(NETS["mlp"], 256, kind, found, ranks, load_profile())
     assert sum(shares_of_step(request).values()) == pytest.approx(1.0)
@@ -119,7 +119,7 @@ def test_a_gpu_and_its_host_are_apart() -> None:
     """Where the device limits the step, a host of half the speed hardly changes it."""
     group = parse_cluster("1x1xH100-SXM-80GB").groups[0]
     large = request_for(
-        NETS["transformer"], 256, "single", Found(group.gpu, group.node, 1, new=False), 1,
+        NETS["transformer"], 256, "single", Machine(group.gpu, group.node, 1, new=False), 1,
         load_profile(),
     )  # fmt: skip
     shares = shares_of_step(large)

@@ -123,7 +123,7 @@ def gemm_batch(
     batch = OpBatch(
         **(values | labels), line=np.arange(n), flop=flop,
         n_bytes=2 * (m * k + k * cols + m * cols), cast_bytes=0 * ones,
-        again_bytes=0 * ones, m=m, n=cols, k=k, groups=ones, time_s=ones, large=flop >= GIGA,
+        reread_bytes=0 * ones, m=m, n=cols, k=k, groups=ones, time_s=ones, large=flop >= GIGA,
     )  # fmt: skip
     exact = op_time_s(batch, GPUS["A100-SXM-80GB"], figures)
     return replace(batch, time_s=exact * np.exp(NOISE * rng.standard_normal(n)))
@@ -286,7 +286,7 @@ def test_a_norms_rows_and_second_reading_are_not_laid_on_its_share() -> None:
     busy = np.maximum(moved / (0.85 * gpu.memory_bw.value), rows * 700 / (108 * 1.41e9))
     batch = replace(
         like, form="memory", cls="norm", eager=True, flop=0 * rows, n_bytes=n_bytes, m=rows,
-        again_bytes=n_bytes / 2, large=n_bytes >= 32e6,
+        reread_bytes=n_bytes / 2, large=n_bytes >= 32e6,
         time_s=(15 * MICRO + busy) * np.exp(NOISE * rng.standard_normal(600)),
     )  # fmt: skip
     fit = op_model.fit_memory_class([batch], gpu)
@@ -370,8 +370,8 @@ def test_fp32_products_of_activations_are_a_class(tmp_path: Path) -> None:
 
 
 def test_summary_pools_by_hand() -> None:
-    def found(value: float, start: float, wave: float) -> pooling.Found:
-        return pooling.Found(value, ("aic",), 100, {"start": start * MICRO, "wave": wave})
+    def found(value: float, start: float, wave: float) -> pooling.DeviceFigures:
+        return pooling.DeviceFigures(value, ("aic",), 100, {"start": start * MICRO, "wave": wave})
 
     got = pooling.levels({
         "A100-SXM-80GB": found(0.9, 2, 0.1), "A100-PCIE-80GB": found(0.4, 8, 0.3),
@@ -390,8 +390,8 @@ def test_summary_pools_by_hand() -> None:
 
 
 def test_kin_pools_over_its_families_alone() -> None:
-    def found(value: float) -> pooling.Found:
-        return pooling.Found(value, ("aic",), 100, {"start": 4 * MICRO})
+    def found(value: float) -> pooling.DeviceFigures:
+        return pooling.DeviceFigures(value, ("aic",), 100, {"start": 4 * MICRO})
 
     got = pooling.levels({
         "A100-SXM-80GB": found(0.9), "A100-PCIE-80GB": found(0.4), "L40S": found(0.54),

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import GIGA, MICRO, MILLI
-from simcore.calibrate.one_speed import TOLD_FRAC
+from simcore.calibrate.one_speed import NOTABLE_FRAC
 from validate.on_gpu.folder import Folder
 from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
 
@@ -176,7 +176,7 @@ class Run:
             self.say(f"  its steps vary {steps_s[9 * n // 10] / steps_s[n // 10]:.1f} times: "
                      "the machine was busy with other work")  # fmt: skip
         for kind, factor in slower.items():
-            if abs(factor - 1.0) > TOLD_FRAC:
+            if abs(factor - 1.0) > NOTABLE_FRAC:
                 self.say(f"  the device's speed drifted: its {kind} pulse took {factor:.2f} times "
                          "the calibration's right after the step")  # fmt: skip
 

@@ -1,6 +1,6 @@
 """simcore's own format: a row is one run, and columns are named like options of the command line.
 
-Columns: ``model``, ``gpus`` and any other option of a job (``request.options``) that is not a file;
+Columns: ``model``, ``gpus`` and any other option of a job (``strategy.options``) that is no file;
 ``id``; ``train_samples`` and ``eval_samples`` of a whole run; the measurements ``step_time_s`` (or
 a rate of ``RATES``), ``run_time_s``, ``peak_memory_gb``, ``speedup`` and ``memory_<term>_gib``;
 ``reference`` (the id of the row that a speed-up is relative to), ``flag`` and ``note``.
