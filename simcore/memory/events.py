@@ -25,6 +25,7 @@ from simcore.memory.parts import (
     frozen_width,
     hands_stubs,
     holds_checkpoint_inputs,
+    live_bytes,
     parts_of,
 )
 from simcore.memory.terms import rank_state, widens_after_backward
@@ -189,7 +190,8 @@ class _Step:
                 self._earlier_gradients(i)
         out.phase(f"step {step} frozen networks")
         for net in self.workload.frozen:
-            live = net.transient_low * self.p.low_bytes * self.micro_batch / FROZEN_TENSORS
+            elems = net.transient_low * self.micro_batch
+            live = elems * live_bytes(net, self.p) / FROZEN_TENSORS
             out.free([out.alloc(live, "working_set", net.name, f"activation {k}")
                       for k in range(FROZEN_TENSORS)])  # fmt: skip
         out.phase(f"step {step} forward")

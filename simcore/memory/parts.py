@@ -67,6 +67,11 @@ def frozen_width(net: Frozen, p: Precision) -> float:
     return p.param_bytes if net.ops or net.as_trained else p.base_bytes
 
 
+def live_bytes(net: Frozen, p: Precision) -> int:
+    """Bytes per element of a frozen network's activations: fp32 where it is stored in fp32."""
+    return FP32_BYTES if net.bytes_per_param == FP32_BYTES else p.low_bytes
+
+
 def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
     """Bytes of the adapters' frozen base in the blocks: (all of it, routed experts')."""
     resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
@@ -137,7 +142,7 @@ class PartSizes(NamedTuple):
 
 def _sizes(w: Workload, p: Precision, saved: SavedActivations, swapped: int) -> tuple[float, ...]:
     """One part's values of ``PartSizes``, in its order."""
-    transient = max((f.transient_low * p.low_bytes for f in w.frozen), default=0.0)
+    transient = max((f.transient_low * live_bytes(f, p) for f in w.frozen), default=0.0)
     resident = sum(f.resident_numel * frozen_width(f, p) for f in w.frozen)
     return (
         w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -286,6 +286,19 @@ def _reads_encodings(builder: Callable[..., Workload], config: Mapping[str, Any]
     return setting is not None and bool(config.get("encoded", setting.default))
 
 
+def _encoders(
+    record: ModelRecord, builder: Callable[..., Workload], config: Mapping[str, Any],
+    overrides: Mapping[str, Scalar],
+) -> Iterator[Frozen]:  # fmt: skip
+    """The frozen networks on the device: those that run in the step, and those that only stay."""
+    read, captions = _reads_encodings(builder, config), bool(config.get("captions_encoded"))
+    for one in record.frozen:
+        runs = not (read or (captions and not any(size in one.config for size in SIZES)))
+        if runs or config.get("encoders_held"):
+            net = _build_frozen(one, overrides)
+            yield net if runs else replace(net, ops=(_HELD,), transient_low=0.0)
+
+
 def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Frozen:
     """A frozen network that a step runs, on samples of the model's size."""
     load(record.arch)
@@ -333,11 +346,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     workload: Workload = _call(
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
-    run = not _reads_encodings(builder, config)
-    encoders = record.frozen if run or config.get("encoders_held") else ()
-    frozen = tuple(_build_frozen(f, dict(overrides)) for f in encoders)
-    if not run:
-        frozen = tuple(replace(f, ops=(_HELD,), transient_low=0.0) for f in frozen)
+    frozen = tuple(_encoders(record, builder, config, dict(overrides)))
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
     workload = _behind(workload, [block for net in frozen for block in net.trained])
     frozen = tuple(replace(f, trained=()) for f in frozen if f.ops or f.resident_numel)

@@ -247,6 +247,7 @@ def build(
     vae_factor: int = 8,
     in_channels: int = 4,
     encoded: bool = False,
+    captions_encoded: bool = False,
     lora_rank: int = 0,
     lora_targets: str = "",
 ) -> Workload:
@@ -259,7 +260,7 @@ def build(
     - ``layout``: nhwc if tensors are channels last.
     - ``pooled_width``: width of SDXL's second condition.
     - ``encoded``: the inputs are latents and encoded captions; false: pixels and tokens, for
-      encoders that run in the step.
+      encoders that run in the step; ``captions_encoded``: captions were encoded beforehand.
     - ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``),
       everything else is frozen; on q, k, v and out if no targets are named.
     """
@@ -293,9 +294,11 @@ def build(
     x = _conv(tape, "conv_out", _norm_silu(tape, "norm_out", x), in_channels)
     _loss(tape, latent)
     tape.block("output")
-    inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
+    caption = _ENCODED_BYTES * (text_tokens * text_width + pooled_width)
+    inputs = _ENCODED_BYTES * latent.elems + caption
     if not encoded:
-        inputs = _PIXEL_BYTES * image**2 + _TOKEN_BYTES * text_tokens
+        tokens = _TOKEN_BYTES * text_tokens
+        inputs = _PIXEL_BYTES * image**2 + (caption if captions_encoded else tokens)
     made = tape.workload(name, sample_unit, input_bytes=inputs, tokens=latent.points)
     if net.adapters is None:
         return made
