@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from simcore.answer.replay import Replay
     from simcore.answer.slower import Slower
     from simcore.answer.views import Roofline, Swing
-    from simcore.api.explained import explain_trace
     from simcore.api.generation import inference
-    from simcore.api.logs import node_from_topo, validate_nccl
+    from simcore.api.logs import explain_trace, node_from_topo, validate_nccl
     from simcore.api.machine import (
         calibrate_machine,
         calibrate_model,

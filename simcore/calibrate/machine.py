@@ -66,7 +66,7 @@ class Calibrated:
     """The result of a calibration, on rank 0."""
 
     record: Calibration
-    found: Machine
+    machine: Machine
     outcome: Outcome
     files: tuple[Path, ...]
     notes: tuple[str, ...]

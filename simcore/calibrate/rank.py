@@ -153,7 +153,7 @@ def summary(made: Calibrated) -> dict[str, Any]:
 
     o = made.outcome
     return {
-        **machine_data(made.record, made.found, made.notes, made.files),
+        **machine_data(made.record, made.machine, made.notes, made.files),
         "cases": {"measured": o.done, "kept": o.skipped, "left": o.left, "failed": o.failed},
         "disturbed_frac": o.disturbed_frac,
     }

@@ -105,7 +105,7 @@ def selftest_rank(
     shares: dict[Step, Mapping[str, float]] = {}
     if made is not None:
         for s in steps:
-            request = request_for(NETS[s.net], s.batch, s.kind, made.found, s.ranks, made.profile)
+            request = request_for(NETS[s.net], s.batch, s.kind, made.machine, s.ranks, made.profile)
             t = predict(request).step_time_s
             predicted[s] = {"predicted_s": t.value, "low_s": t.low, "high_s": t.high}
             shares[s] = shares_of_step(request)

@@ -41,3 +41,22 @@ def test_no_text_has_a_phrase_that_readers_did_not_understand(phrase: str) -> No
 
 def test_texts_are_looked_at() -> None:
     assert len(TEXTS) > 500
+
+
+#: ``room.name`` in a text that is no module: terms of memory, a folder of the repository.
+NO_MODULES = {"memory.activations", "memory.act", "validate.on_gpu"}
+ROOMS = sorted(p.parent.name for p in ROOT.glob("simcore/*/__init__.py"))
+MODULE = re.compile(rf"``((?:{'|'.join(ROOMS)})\.[a-z_]+)(?:\.\w+)*``")
+
+
+def test_modules_that_texts_point_to_exist() -> None:
+    """A text that sends its reader to ``memory.events`` keeps up with modules that move."""
+    gone = []
+    for path in (p for p in TEXTS if p.suffix == ".py"):
+        for name in MODULE.findall(path.read_text(encoding="utf-8")):
+            room, _, member = name.partition(".")
+            folder = ROOT / "simcore" / room
+            here = (folder / f"{member}.py").exists() or (folder / member).is_dir()
+            if not here and member not in (folder / "__init__.py").read_text(encoding="utf-8"):
+                gone.append(f"{path.relative_to(ROOT)}: {name}")
+    assert set(gone) == {g for g in gone if g.split(": ")[1] in NO_MODULES}

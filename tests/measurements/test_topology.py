@@ -10,8 +10,13 @@ import topologies as printed
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.hardware.spec import GPUS, NODES, NodeSpec
-from simcore.measurements.topology_matrix import TopologyMatrix, n_cpus, read_topology
-from simcore.measurements.topology_node import mesh_rings, node_of_topology
+from simcore.measurements.topology_node import (
+    TopologyMatrix,
+    mesh_rings,
+    n_cpus,
+    node_of_topology,
+    read_topology,
+)
 
 FILE = Path("topo.txt")
 
