@@ -83,7 +83,7 @@ class RankScore:
     @property
     def median(self) -> float | None:
         """Median over families."""
-        return float(np.median([f.correlation for f in self.families])) if self.families else None
+        return median(f.correlation for f in self.families) if self.families else None
 
     def to_dict(self) -> dict[str, object]:
         """The dictionary for JSON."""
@@ -97,18 +97,24 @@ class RankScore:
 
 
 def ranks(values: Array) -> Array:
-    """Ranks from 1 [n]; equal values share their mean rank."""
-    in_order = np.sort(values)
-    less, not_more = (np.searchsorted(in_order, values, side) for side in ("left", "right"))
-    return (less + not_more + 1) / 2.0
+    """Ranks from 1 along the last axis [..., n]; equal values share their mean rank."""
+    order, places = np.argsort(values, axis=-1), np.arange(values.shape[-1])
+    risen = np.diff(np.take_along_axis(values, order, axis=-1)) > 0.0
+    some = np.ones((*values.shape[:-1], 1), dtype=bool)  # the least and the largest value
+    first = np.maximum.accumulate(np.where(np.append(some, risen, axis=-1), places, 0), axis=-1)
+    ends = np.where(np.append(risen, some, axis=-1), places, len(places))[..., ::-1]
+    last = np.minimum.accumulate(ends, axis=-1)[..., ::-1]
+    found = np.empty(values.shape)
+    np.put_along_axis(found, order, (first + last) / 2.0 + 1.0, axis=-1)
+    return found
 
 
-def spearman(a: Array, b: Array) -> float | None:
-    """Correlation of the ranks of two series [n]; None where one of them is constant."""
-    mean = (len(a) + 1) / 2.0
+def spearman(a: Array, b: Array) -> Array:
+    """Correlation of the ranks of series [..., n] each; NaN where one of them is constant."""
+    mean = (a.shape[-1] + 1) / 2.0
     first, second = ranks(a) - mean, ranks(b) - mean
-    squares = float(first @ first) * float(second @ second)
-    return float(first @ second) / math.sqrt(squares) if squares else None
+    squares = np.square(first).sum(axis=-1) * np.square(second).sum(axis=-1)
+    return (first * second).sum(axis=-1) / np.sqrt(np.where(squares, squares, np.nan))
 
 
 def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
@@ -123,9 +129,8 @@ def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
     for (model, cluster), pairs in found.items():
         if len(pairs) < FAMILY_ROWS:
             continue
-        predicted, measured = np.array(pairs).T
-        correlation = spearman(predicted, measured)
-        if correlation is not None:
+        correlation = float(spearman(*np.array(pairs).T))
+        if not math.isnan(correlation):
             families.append(
                 FamilyRank(model=model, cluster=cluster, rows=len(pairs), correlation=correlation)
             )
@@ -206,12 +211,12 @@ class Order:
         off = np.concatenate([_scatter(of) for of in self._repeats] or [np.zeros(0)])
         if not len(off) or not self.of_configurations.families:
             return None
-        drawn = self._as_measured_again(off)
+        rows, correlations = self._as_measured_again(off)
         return Repeatable(
             rows=len(off),
             scatter_sd_log=float(np.sqrt(np.mean(np.square(off)))),
-            weighted_mean=float(np.mean([d.weighted_mean for d in drawn])),
-            median=float(np.mean([d.median for d in drawn])),
+            weighted_mean=float(np.mean(rows @ correlations) / rows.sum()),
+            median=float(np.mean([median(of_draw) for of_draw in correlations.T.tolist()])),
         )
 
     @cached_property
@@ -221,17 +226,22 @@ class Order:
             found[t.model, t.cluster, t.configuration].append(t)
         return list(found.values())
 
-    def _as_measured_again(self, off: Array) -> list[RankScore]:
-        """Scores of the measured medians against themselves with additional scatter, by draw."""
+    def _as_measured_again(self, off: Array) -> tuple[Array, Array]:
+        """Rows of each family [F], and the rank correlation of its measured medians with themselves
+        under additional scatter [F, draws].
+        """
         sizes = np.array([len(of) for of in self._repeats])
         drawn = np.random.default_rng(_SEED).choice(off, (_DRAWS, sizes.sum()))
         means = np.add.reduceat(drawn, np.cumsum(sizes) - sizes, axis=1) / sizes  # [draw, repeats]
         medians = np.array([median([t.measured for t in of]) for of in self._repeats])
-        names = [(of[0].model, of[0].cluster) for of in self._repeats]
-        return [
-            rank_score((*name, *times) for name, *times in zip(names, again, medians, strict=True))
-            for again in medians * np.exp(means)
-        ]
+        again = medians * np.exp(means)
+        members: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, of in enumerate(self._repeats):
+            members[of[0].model, of[0].cluster].append(place)
+        families = [of for of in members.values() if len(of) >= FAMILY_ROWS]
+        found = np.array([spearman(again[:, of], medians[of]) for of in families])
+        ordered = ~np.isnan(found).any(axis=1)
+        return np.array([len(of) for of in families])[ordered], found[ordered]
 
     def to_dict(self) -> dict[str, object]:
         """The dictionary for JSON."""

@@ -24,7 +24,15 @@ def test_spearman_by_hand() -> None:
     rising = np.array([0.1, 0.2, 5.0])
     assert spearman(rising, np.exp(rising)) == pytest.approx(1.0)
     assert spearman(rising, -rising) == pytest.approx(-1.0)
-    assert spearman(np.ones(3), rising) is None
+    assert np.isnan(spearman(np.ones(3), rising))
+
+
+def test_each_row_of_an_array_is_a_series() -> None:
+    rows = np.array([[2.0, 1.0, 2.0], [1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
+    assert ranks(rows).tolist() == [[2.5, 1.0, 2.5], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]
+    found = spearman(rows, np.array([1.0, 2.0, 3.0]))
+    # squares about the mean rank: 1.5 and 2, products 0
+    assert found[:2].tolist() == [0.0, 1.0] and np.isnan(found[2])
 
 
 def test_families_are_of_one_model_and_cluster_and_weigh_their_rows() -> None:
