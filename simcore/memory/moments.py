@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -311,24 +312,33 @@ def _compared(table: Array) -> Array:
     return np.column_stack([held, table[:, WORKING + 1 : 8], table[:, 9:]])
 
 
-def _corners(bases: Array, order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Whether each instance may have its block's peak [I]: where the step to the next one changes.
+def _corners(bases: Array, kinds: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether each instance may have its block's peak [N, I]: where the step to the next changes.
 
-    Bytes are convex in the columns, so on a straight line one of the ends has most. ``order`` [I]:
-    the block of each instance.
+    Bytes are convex in the columns, so on a straight line one of the ends has most. ``kinds``
+    [N, I]: the block of each instance; another one than all of them after a part's last instance.
     """
-    alike = np.argsort(order, kind="stable")  # the instances of a block one after another
-    block, table = order[alike], bases[alike]
-    turns = np.ones(len(order), dtype=bool)
-    turns[1:-1] = (np.diff(table, 2, axis=0) != 0.0).any(axis=1) | (block[:-2] != block[2:])
-    found = np.empty(len(order), dtype=bool)
-    found[alike] = turns
+    alike = np.argsort(kinds, axis=1, kind="stable")  # the instances of a block one after another
+    block = np.take_along_axis(kinds, alike, axis=1)
+    table = np.take_along_axis(bases, alike[:, :, None], axis=1)
+    turns = np.ones(kinds.shape, dtype=bool)
+    turns[:, 1:-1] = (np.diff(table, 2, axis=1) != 0.0).any(axis=2)
+    turns[:, 1:-1] |= block[:, :-2] != block[:, 2:]
+    found = np.empty(kinds.shape, dtype=bool)
+    np.put_along_axis(found, alike, turns, axis=1)
     return found
 
 
 def _before(sizes: Array) -> Array:
-    """For each instance, the sum of the sizes before it [I]."""
-    return np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
+    """For each instance, the sum of the sizes before it [N, I]."""
+    found = np.zeros(sizes.shape)
+    np.cumsum(sizes[:, :-1], axis=1, out=found[:, 1:])
+    return found
+
+
+def _after(sizes: Array) -> Array:
+    """For each instance, the sum of the sizes after it [N, I]."""
+    return np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1] - sizes
 
 
 @lru_cache(maxsize=2000)
@@ -339,98 +349,131 @@ def _across(block: Same[Block], p: Precision) -> tuple[float, float, float]:
 
 
 def _staying(inputs: Array) -> Array:
-    """Bytes per sample that stay at each instance's backward where checkpoints' inputs do [I].
+    """Bytes per sample that stay at each instance's backward where checkpoints' inputs do [N, I].
 
     ``inputs``: of each instance's checkpoint, 0 without one. Of all later ones the input stays, and
     its gradient too, but for that of the next one, which is in work.
     """
-    later = np.cumsum(inputs[::-1])[::-1] - inputs
-    return later + np.append(later[1:], 0.0)
+    found = _after(inputs)
+    found[:, :-1] += found[:, 1:].copy()
+    return found
+
+
+class Walked(NamedTuple):
+    """A part of a model whose moments are looked for.
+
+    ``recompute``: its layers are checkpointed. ``ahead``: see ``gathering_of``. ``stay``: inputs of
+    checkpoints and their gradients stay until backward ends (``Fsdp.holds_checkpoint_inputs``).
+    """
+
+    workload: Workload
+    recompute: bool
+    ahead: int
+    stay: bool = False
+
+    @property
+    def redone(self) -> list[bool]:
+        """Whether each block is recomputed."""
+        return [self.recompute and b.recomputable for b in self.workload.blocks]
 
 
 def candidates(
-    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0, queued: float = 0.0, stay: bool = False,
-) -> Array:  # fmt: skip
+    walks: Sequence[Walked], p: Precision, root: bool = False, tensors: int = 0,
+    queued: float = 0.0,
+) -> list[Array]:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
-    Only instances that can have the peak are included (``_corners``). ``ahead``, ``root``,
-    ``tensors``, ``queued``: see ``gathering_of``. ``stay``: inputs of checkpoints and their
-    gradients stay until backward ends (``Fsdp.holds_checkpoint_inputs``).
+    For each part; only instances that can have the peak are included (``_corners``). ``root``,
+    ``tensors``, ``queued``: see ``gathering_of``.
     """
-    order = np.array(workload.order)
-    n = len(order)
-    redone = np.array([recompute and b.recomputable for b in workload.blocks])
-    saved, kept, copies = np.array([_across(Same(b), p) for b in workload.blocks])[order].T
-    again = redone[order]
-    numels = np.array([float(b.numel) for b in workload.blocks])[order]
-    gathers = gathering_of(workload, p, ahead, root, tensors, queued)
-    held = _before(np.where(again, kept, saved)) + kept * again
-    forward, backward = bases = np.zeros((2, n, len(fields(Moments))))
-    bases[:, :, _HELD] = held
-    forward[:, _CAST] = _before(copies)
-    forward[:, _WINDOW] = gathers.windows(1)
-    forward[:, _FORWARD] = 1.0
+    # K blocks of all parts, and one of nothing after the last instance of shorter parts
+    lengths = [len(w.workload.order) for w in walks]
+    *firsts, n_kinds = accumulate((len(w.workload.blocks) for w in walks), initial=0)
+    kinds = np.full((len(walks), max(lengths)), n_kinds)
+    for row, w, first in zip(kinds, walks, firsts, strict=True):
+        row[: len(w.workload.order)] = np.array(w.workload.order) + first
+    sizes = [
+        (*_across(Same(b), p), float(b.numel), again)
+        for w in walks
+        for b, again in zip(w.workload.blocks, w.redone, strict=True)
+    ]
+    saved, kept, copies, numels, again = np.moveaxis(np.array([*sizes, (0.0,) * 5])[kinds], 2, 0)
+    forward, backward = bases = np.zeros((2, *kinds.shape, len(fields(Moments))))
+    bases[..., _HELD] = _before(np.where(again, kept, saved)) + kept * again
+    forward[..., _CAST] = _before(copies)
+    forward[..., _FORWARD] = 1.0
     # autocast drops its copies when forward ends; backward holds those that were saved
-    backward[:, _GRADS] = np.cumsum(numels[::-1])[::-1] - numels
-    backward[:, _CAST] = _before(copies * ~again)
-    backward[:, _WINDOW] = gathers.windows(-1)
-    backward[:, _WHOLE] = gathers.whole_gradients()
-    if stay:
-        backward[:, _STAYING] = _staying(kept * again)
-    in_forward, in_backward = (np.flatnonzero(_corners(each, order)) for each in bases)
-    moments: list[tuple[NDArray[np.intp], Array, NDArray[np.intp]]] = []
-    for b in dict.fromkeys(workload.order):
-        block, recomputed = Same(workload.blocks[b]), bool(redone[b])
-        early = in_forward[order[in_forward] == b]
-        late = in_backward[order[in_backward] == b]
-        place = n + 2 * (n - 1 - late)
-        passes = [(early, early, not recomputed, False, False)]
-        if recomputed:
-            passes.append((n + late, place, True, True, False))
-        passes.append((n + late, place + 1, True, recomputed, True))
-        for bases_at, places, pins, repeats, backwards in passes:
-            ticks = _ticks(block, p, pins=pins, again=repeats, backward=backwards)
-            times = len(ticks)
-            moments.append(
-                (
-                    np.repeat(bases_at, times),
-                    np.tile(ticks, (len(places), 1)),
-                    np.repeat(places, times),
-                )
-            )
-    at, ticks, places = (np.concatenate(column) for column in zip(*moments, strict=True))
-    found = bases.reshape(2 * n, -1)[at]
-    found[:, : ticks.shape[1]] += ticks
-    return found[np.argsort(places, kind="stable")]
+    backward[..., _GRADS] = _after(numels)
+    backward[..., _CAST] = _before(copies * (1.0 - again))
+    for n, (w, length) in enumerate(zip(walks, lengths, strict=True)):
+        gathers = gathering_of(w.workload, p, w.ahead, root, tensors, queued)
+        forward[n, :length, _WINDOW] = gathers.windows(1)
+        backward[n, :length, _WINDOW] = gathers.windows(-1)
+        backward[n, :length, _WHOLE] = gathers.whole_gradients()
+    stay = np.array([[w.stay] for w in walks])
+    if stay.any():
+        backward[..., _STAYING] = _staying(kept * again) * stay
+    nothing = np.zeros((0, len(TERMS)))
+    passes = [
+        (
+            _ticks(Same(b), p, pins=not again, again=False, backward=False),
+            _ticks(Same(b), p, pins=True, again=True, backward=False) if again else nothing,
+            _ticks(Same(b), p, pins=True, again=again, backward=True),
+        )
+        for w in walks
+        for b, again in zip(w.workload.blocks, w.redone, strict=True)
+    ]
+    return _in_order(bases, kinds, passes)
 
 
-@lru_cache(maxsize=1000)
+def _in_order(
+    bases: Array, kinds: NDArray[np.intp], passes: Sequence[Sequence[Array]]
+) -> list[Array]:
+    """The moments of each part in the order of the step.
+
+    ``bases`` [2, N, I, columns]: what an instance begins with, in forward and backward; ``passes``:
+    candidate moments of each block's forward, of the one that runs again, and of its backward.
+    """
+    lengths = np.array([[len(ticks) for ticks in of_pass] for of_pass in zip(*passes, strict=True)])
+    begins = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
+    ticks = np.concatenate(
+        [of_block for of_pass in zip(*passes, strict=True) for of_block in of_pass]
+    )
+    early, late = (np.nonzero(_corners(each, kinds) & (kinds < len(passes))) for each in bases)
+    n = kinds.shape[1]
+    later = n + 2 * (n - 1 - late[1])  # two passes, from the last instance to the first
+    rows = []
+    for direction, which, at, place in (
+        (0, 0, early, early[1]), (1, 1, late, later), (1, 2, late, later + 1),
+    ):  # fmt: skip
+        base = np.ravel_multi_index(at, kinds.shape) + direction * kinds.size
+        rows.append((at[0], place, base, begins[which][kinds[at]], lengths[which][kinds[at]]))
+    part, place, base, begin, length = np.concatenate(rows, axis=1)
+    order = np.lexsort((place, part))
+    base, begin, length = base[order], begin[order], length[order]
+    ends = np.cumsum(length)
+    found = bases.reshape(2 * kinds.size, -1)[np.repeat(base, length)]
+    found[:, : ticks.shape[1]] += ticks[
+        np.repeat(begin - (ends - length), length) + np.arange(ends[-1])
+    ]
+    last = np.searchsorted(part[order], np.arange(1, len(kinds)))  # of the part before
+    return np.split(found, ends[last - 1])
+
+
 def moments_of(
-    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0, queued: float = 0.0, stay: bool = False,
-) -> Moments:  # fmt: skip
-    """The moments that can be the peak for some batch, number of ranks and strategy.
+    walks: Sequence[Walked], p: Precision, root: bool = False, tensors: int = 0,
+    queued: float = 0.0,
+) -> list[Moments]:  # fmt: skip
+    """The moments that can be the peak for some batch, number of ranks and strategy, of each part.
 
     Parameters as in ``candidates``.
     """
-    table = candidates(workload, p, recompute, ahead, root, tensors, queued, stay)
-    table[:, 2] /= max(float(workload.trainable_numel), 1.0)
-    table = table[_undominated(_compared(table))]
-    return Moments(*(np.ascontiguousarray(column) for column in table.T))
-
-
-def joined_moments(parts: Sequence[Moments]) -> Moments:
-    """Moments of several workloads, arrays [J, workloads]; shorter lists repeat their first row."""
-    table = [[getattr(m, f.name) for f in fields(Moments)] for m in parts]
-    longest = max(len(columns[0]) for columns in table)
-    rows = [np.where(np.arange(longest) < len(c[0]), np.arange(longest), 0) for c in table]
-    return Moments(
-        *(
-            np.stack([column[row] for column, row in zip(of, rows, strict=True)], axis=1)
-            for of in zip(*table, strict=True)
-        )
-    )
+    found = []
+    for w, table in zip(walks, candidates(walks, p, root, tensors, queued), strict=True):
+        table[:, _GRADS] /= max(float(w.workload.trainable_numel), 1.0)
+        few = table[_undominated(_compared(table))]
+        found.append(Moments(*(np.ascontiguousarray(column) for column in few.T)))
+    return found
 
 
 #: Up to this many rows are compared all at once.

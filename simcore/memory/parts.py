@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
 from simcore.base.units import FP32_BYTES
-from simcore.memory.moments import Moments, joined_moments, moments_of
+from simcore.memory.moments import Moments, Walked, moments_of
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision
@@ -187,6 +189,19 @@ def holds_checkpoint_inputs(strategy: Strategy) -> bool:
     return hooked and strategy.zero_stage >= 2
 
 
+def joined_moments(parts: Sequence[Moments]) -> Moments:
+    """Moments of several workloads, arrays [J, workloads]; shorter lists repeat their first row."""
+    table = [[getattr(m, f.name) for f in fields(Moments)] for m in parts]
+    longest = max(len(columns[0]) for columns in table)
+    rows = [np.where(np.arange(longest) < len(c[0]), np.arange(longest), 0) for c in table]
+    return Moments(
+        *(
+            np.stack([column[row] for column, row in zip(of, rows, strict=True)], axis=1)
+            for of in zip(*table, strict=True)
+        )
+    )
+
+
 def parts_of(
     workloads: tuple[Workload, ...], strategy: Strategy, recomputed: tuple[bool, ...] = ()
 ) -> Parts:
@@ -214,12 +229,10 @@ def _parts(
     stored = np.zeros((2, max([1, *(len(a.storages) for a in saved)]), len(saved)))
     for n, a in enumerate(saved):
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
-    moments = joined_moments([
-        moments_of(
-            w, p, again, n, root, tensors, queued,
-            stay and frozen_base(w, p)[0] > 0.0,
-        )
+    walks = [
+        Walked(w, again, n, stay and frozen_base(w, p)[0] > 0.0)
         for w, again, n in zip(workloads, recomputed, ahead, strict=True)
-    ])  # fmt: skip
+    ]
+    moments = joined_moments(moments_of(walks, p, root, tensors, queued))
     of_parts = PartSizes(*np.array(sizes, dtype=np.float64).T)
     return Parts(of_parts, moments, stored[0], stored[1], np.array(recomputed))

@@ -15,12 +15,13 @@ from simcore.memory.moments import (
     SAVED,
     WORKING,
     Moments,
+    Walked,
     candidates,
     gathering_of,
     held_at_ticks,
-    joined_moments,
     moments_of,
 )
+from simcore.memory.parts import joined_moments
 from simcore.step.transients import saved_bytes
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
@@ -71,7 +72,7 @@ def every_moment(model: Workload, recompute: bool) -> list[tuple[float, ...]]:
 def test_the_peak_is_that_of_every_op(name: str, recompute: bool) -> None:
     model = MODELS[name].build()
     every = np.array(every_moment(model, recompute))
-    found = moments_of(model, P, recompute, 1)
+    found = moments_of([Walked(model, recompute, 1)], P)[0]
     assert len(found.held) < len(every)
     rng = np.random.default_rng(1)
     numel = float(model.trainable_numel)
@@ -132,7 +133,7 @@ def test_a_frozen_base_is_gathered_too() -> None:
 
 def test_candidates_of_three_instances() -> None:
     """No op has operands: what is saved, the gradients made, and gathered parameters."""
-    table = candidates(three(), P, False, 1)
+    table = candidates([Walked(three(), False, 1)], P)[0]
     # instances between the ends of a straight line are left out: of three layers two stay
     forward, backward = table[table[:, FORWARD] == 1.0], table[table[:, FORWARD] == 0.0]
     assert len(table) == len(forward) + len(backward)
@@ -160,7 +161,7 @@ def busy(name: str, numel: int, *, saves: float, writes: float, **more: Any) -> 
 def test_moments_are_in_the_order_of_the_step() -> None:
     layer = busy("layer", 10, saves=3.0, writes=50.0, recomputable=True, boundary=Saved(low=1.0))
     model = workload([busy("in", 4, saves=1.0, writes=2.0), layer], [0, 1, 1, 0, 1])
-    table = candidates(model, P, True, 0)
+    table = candidates([Walked(model, True, 0)], P)[0]
     assert table[:, FORWARD].tolist() == sorted(table[:, FORWARD], reverse=True)
     backward = table[table[:, FORWARD] == 0.0]
     assert 1 < len(backward) < len(table) - 1
@@ -171,7 +172,7 @@ def test_forward_that_runs_again_may_be_the_peak() -> None:
     """The layer writes 100 bytes beside the 6 that it saves, with the gradients of the others."""
     layer = busy("layer", 10, saves=3.0, writes=50.0, recomputable=True, boundary=Saved(low=1.0))
     model = workload([layer, busy("head", 90, saves=1.0, writes=1.0)], [0, 1])
-    found = moments_of(model, P, True, 0)
+    found = moments_of([Walked(model, True, 0)], P)[0]
     again = (found.forward == 0.0) & (found.grads == 0.9)
     assert (found.held + found.working)[again].max() == 2.0 + 6.0 + 100.0
 
@@ -181,7 +182,7 @@ def test_the_instance_before_a_large_block_is_looked_at() -> None:
     small, large = (
         busy(n, k, saves=1.0, writes=w) for n, k, w in (("a", 1, 500.0), ("b", 90, 1.0))
     )
-    found = candidates(workload([small, large], [0, 0, 0, 1, 0, 0, 0]), P, False, 1)
+    found = candidates([Walked(workload([small, large], [0, 0, 0, 1, 0, 0, 0]), False, 1)], P)[0]
     working = found[found[:, WORK] >= 1000.0]
     assert working[:, WINDOW].max() == 91.0
     assert sorted(set(working[:, WINDOW].tolist())) == [1.0, 2.0, 91.0]
@@ -189,15 +190,23 @@ def test_the_instance_before_a_large_block_is_looked_at() -> None:
 
 def test_recomputed_layers_keep_their_input() -> None:
     model = three(boundary=Saved(low=4.0))
-    table = candidates(model, P, True, 1)
+    table = candidates([Walked(model, True, 1)], P)[0]
     assert table[:, HELD].max() == 3 * 8.0
     assert table[:, WORK].max() == 2.0  # the layer in work saves its own again
 
 
+def test_parts_of_any_length_are_walked_together_as_alone() -> None:
+    """Checkpointed or not, with blocks fetched ahead, or with checkpoints' inputs that stay."""
+    large, small = MODELS["gpt2"].build(), MODELS["resnet-18"].build()
+    walks = [Walked(large, True, 1, stay=True), Walked(small, False, 2), Walked(three(), True, 0),
+             Walked(large, False, 0)]  # fmt: skip
+    for together, walk in zip(candidates(walks, P, True), walks, strict=True):
+        assert np.array_equal(together, candidates([walk], P, True)[0])
+
+
 def test_joined_moments_repeat_the_first() -> None:
-    one, other = (
-        moments_of(m, P, False, 1) for m in (MODELS["gpt2"].build(), MODELS["resnet-18"].build())
-    )
+    models = MODELS["gpt2"].build(), MODELS["resnet-18"].build()
+    one, other = moments_of([Walked(m, False, 1) for m in models], P)
     both = joined_moments([one, other])
     longest = max(len(one.held), len(other.held))
     for at, each in enumerate((one, other)):
@@ -210,7 +219,7 @@ def test_joined_moments_repeat_the_first() -> None:
 
 
 def test_no_moment_is_reached_by_another_in_every_column() -> None:
-    found = moments_of(MODELS["gpt2"].build(), P, False, 1)
+    found = moments_of([Walked(MODELS["gpt2"].build(), False, 1)], P)[0]
     table = np.column_stack(
         [found.held + found.working, found.grads, found.cast, found.stub, found.early,
          found.window, found.whole]

@@ -13,7 +13,7 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.memory import moments
 from simcore.memory.job import fullest_over, memory_of_stages, memory_over, run_memories
-from simcore.memory.moments import Moments, moments_of
+from simcore.memory.moments import Moments, Walked, moments_of
 from simcore.memory.terms import RankJob, memory_of
 from simcore.request.resolved import Request
 from simcore.timing.compute import class_phases, phases_of_parts
@@ -130,10 +130,10 @@ def test_instances_on_a_straight_line_never_have_the_peak_alone(of: Any) -> None
     request = asked(*of)
     strategy = request.strategy
     part = request.placed.stages[0].workload if request.placed else request.workload
-    words = (part, strategy.precision, strategy.recompute == "full", 1)
-    with patch.object(moments, "_corners", lambda _, order: np.ones(len(order), bool)):
-        every = moments_of.__wrapped__(*words)
-    few = moments_of.__wrapped__(*words)
+    words = [Walked(part, strategy.recompute == "full", 1)], strategy.precision
+    with patch.object(moments, "_corners", lambda _, kinds: np.ones(kinds.shape, bool)):
+        every = moments_of(*words)[0]
+    few = moments_of(*words)[0]
     assert len(few.held) <= len(every.held)
     rng = np.random.default_rng(0)
     for _ in range(50):
