@@ -120,15 +120,21 @@ class Fields:
         return tuple(value)
 
     def counts(self, key: str) -> tuple[int, ...]:
-        """A list of whole numbers from 0, or their text ``4,5,6``; empty if the key is missing."""
+        """A list of whole numbers from 0, or their text ``4,5,6``; empty if the key is missing.
+
+        Numbers may be written as ``10000.0``.
+        """
         value = self.value(key)
         if value is None:
             return ()
         if isinstance(value, str) and all(n.strip().isdigit() for n in value.split(",")):
             value = [int(n) for n in value.split(",")]
-        if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
+        whole = isinstance(value, list) and all(
+            type(v) in (int, float) and v >= 0 and v % 1 == 0 for v in value
+        )
+        if not whole:
             raise self.error(key, f"must be a list of whole numbers, not {shown(value)}")
-        return tuple(value)
+        return tuple(map(int, value))
 
     def inside(self, key: str) -> Fields:
         """The object under ``key``; an empty one if the key is missing."""

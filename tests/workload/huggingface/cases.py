@@ -333,6 +333,61 @@ CASES: dict[str, Case] = {
         {**_GQA, **_TOKENS, "sliding_window": None, "layer_types": ["full_attention"] * 3},
         "Exaone4ForCausalLM",
     ),
+    "granite_swa": (
+        "GraniteSWA",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 5, "sliding_window": 8,
+         "layer_rope_theta": [0, 10000.0, 10000.0, 10000.0, 0]},
+        "GraniteSWAForCausalLM",
+    ),
+    "granitemoe_swa": (
+        "GraniteMoeSWA",
+        {**_GQA, **_TOKENS, "intermediate_size": 20, "num_local_experts": 5, "sliding_window": 8,
+         "shared_intermediate_size": 28},
+        "GraniteMoeSWAForCausalLM",
+    ),
+    "hyperclovax": ("HyperCLOVAX", {**_GQA, **_TOKENS}, "HyperCLOVAXForCausalLM"),
+    "hyperclovax plain": (
+        "HyperCLOVAX", {**_GQA, **_TOKENS, "use_post_norm": False}, "HyperCLOVAXForCausalLM",
+    ),
+    "internlm3": (
+        "InternLM3", {**_GQA, **_TOKENS, "head_dim": 16, "attention_bias": True, "mlp_bias": True},
+        "LlamaForCausalLM",
+    ),
+    "iquestcoder": ("IQuestCoder", {**_GQA, **_TOKENS, "head_dim": 16}, "LlamaForCausalLM"),
+    "helium": (
+        "Helium", {**_GQA, **_TOKENS, "head_dim": 12, "attention_bias": True}, "HeliumForCausalLM",
+    ),
+    "jais2": ("Jais2", {**_GQA, **_TOKENS}, "Jais2ForCausalLM"),
+    "mellum": (
+        "Mellum",
+        {**_GQA, **_TOKENS, "head_dim": 16, "moe_intermediate_size": 20, "num_experts": 6,
+         "num_experts_per_tok": 2, "sliding_window": 8,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+         "mlp_layer_types": ["dense", "sparse", "sparse"]},
+        "MellumForCausalLM",
+    ),
+    "flex_olmo": (
+        "FlexOlmo", {**_GQA, **_TOKENS, "num_experts": 5, "num_experts_per_tok": 2},
+        "FlexOlmoForCausalLM",
+    ),
+    "solar_open": (
+        "SolarOpen",
+        {**{k: v for k, v in _GQA.items() if k != "intermediate_size"}, **_TOKENS, "head_dim": 16,
+         "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2},
+        "SolarOpenForCausalLM",
+    ),
+    "youtu": (
+        "Youtu",
+        {k: v for k, v in _MLA.items() if k in (*_GQA, "q_lora_rank", "kv_lora_rank",
+         "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")},
+        "YoutuForCausalLM",
+    ),
+    "exaone_moe": (
+        "ExaoneMoe",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 5, "head_dim": 16, "moe_intermediate_size": 20,
+         "num_experts": 6, "num_experts_per_tok": 2, "sliding_window": 8},
+        "ExaoneMoeForCausalLM",
+    ),
     "arcee": ("Arcee", {**_GQA, **_TOKENS}, "ArceeForCausalLM"),
     "dots1": (
         "Dots1",

@@ -29,7 +29,9 @@ _DROPOUTS = (
 #: What transformers' own fused attention runs; the others are compared written out.
 _FUSED = ("vit", "whisper", "clip", "siglip")
 #: transformers 5 weighs and adds up each expert's rows; the switch layers here are those before it.
-_OTHER_STORAGES = ("switch_transformers",)
+#: The sinks of Granite's windows, written out, scale results by a sigmoid of each row's sum, which
+#: is left out: fused kernels take them as gpt_oss's.
+_OTHER_STORAGES = ("switch_transformers", "granite_swa", "granitemoe_swa")
 #: Parts of a step are one for the whole batch: a sample's own are in ``test_encoders.py``.
 _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: Counted as the kernels that a GPU has: on the CPU transformers runs other tensor operations
