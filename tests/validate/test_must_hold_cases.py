@@ -19,7 +19,8 @@ def _file(tmp_path: Path, runs: str, more: str = "") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("called", "number"), [("cases", 20), ("launch lines", 32), ("second round", 19)]
+    ("called", "number"),
+    [("cases", 20), ("launch lines", 32), ("second round", 19), ("fresh lines", 11)],
 )
 def test_every_case_has_a_source_and_every_command_is_understood(called: str, number: int) -> None:
     cases = read_cases(cases_file(called))

@@ -2,7 +2,8 @@
 
 ``validate/corpora/cases`` has the jobs, each as commands that a user can type, and what their
 sources report: ``cases.yaml`` those that the project was given, ``launch_lines.yaml`` those that
-programs' own documentation starts, ``second_round.yaml`` those of other programs and models.
+programs' own documentation starts, ``second_round.yaml`` those of other programs and models,
+``fresh_lines.yaml`` launch lines of which nothing had been seen.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ _PEAKS = {
 }
 _KEYS = {"command", "runs", "step", *_PEAKS}
 #: The files, by what clauses call their cases: of how many cases how many are to be right.
-_LEAST_RIGHT = {"cases": (18, 20), "launch lines": (29, 32), "second round": (17, 19)}
+_LEAST_RIGHT = {
+    "cases": (18, 20),
+    "launch lines": (29, 32),
+    "second round": (17, 19),
+    "fresh lines": (10, 11),
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Outcome:
 
 
 def cases_file(called: str = "cases") -> Path:
-    """A file of cases of the project: ``cases``, ``launch lines``, ``second round``."""
+    """A file of cases of the project, by what clauses call it: ``second round``."""
     return corpora_folder() / "cases" / f"{called.replace(' ', '_')}.yaml"
 
 
