@@ -268,7 +268,7 @@ class LineDialect(TableDialect):
         if file.every:
             folder, *inside = names[0].split(",") if names else [""]
             every = [*(f"{folder}/{name}" for name in inside), *filter(_is_file, loose)]
-            names, loose = every[::-1], ()
+            names, loose = every[::-1], tuple(w for w in loose if not _is_file(w))
         if file.first and not names and loose and (self.certain or _is_file(loose[0])):
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
