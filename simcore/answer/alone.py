@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Collective, collective_time_s
 from simcore.timing.collectives import group_of
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
-
-Array = NDArray[np.float64]
 
 
 def collective_alone_s(

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from simcore.answer.result import Prediction
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.figures import Figure
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import NodeGroup
@@ -25,7 +25,6 @@ from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
 from simcore.timing.steps import job_of, steps_of, values_of
 
-Array = NDArray[np.float64]
 _CITED = re.compile(r"\(([a-z0-9+-]+)\)")
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.answer.result import Prediction
-from simcore.base.arrays import NDArray
 from simcore.request.resolved import Request
 from simcore.step.graph import Timeline
 from simcore.step.kernels import (
@@ -26,7 +25,6 @@ from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of, with_library
 from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, RECURRENT
 
-Array = NDArray[np.float64]
 #: Kinds of compute kernel, by the name that reports use; all other kernels are memory-bound.
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm", RECURRENT, WIDE, BATCHED, UNALIGNED, *FEW_LOADED),

@@ -17,7 +17,7 @@ import numpy as np
 
 from simcore.answer.residual import step_residual, untimed_slowdown, untold, unvalidated
 from simcore.answer.result import Prediction, RankClass, Single, StageRun, WhatIf
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.base.question import Later
 from simcore.base.record import replace
@@ -35,8 +35,6 @@ from simcore.timing.peaks import conv_notes
 from simcore.timing.points import KNOBS, Knob, Points
 from simcore.timing.rates import knob_spread_of
 from simcore.timing.steps import breakdown, job_of, steps_of, values_on
-
-Array = NDArray[np.float64]
 
 #: Samples of the uncertain parameters: a Latin hypercube, the same for every prediction.
 N_SAMPLES = 40

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.memory.stages import StageLimits
 from simcore.request.placed import Placed
@@ -36,8 +35,6 @@ from simcore.workload.sharding import (
 if TYPE_CHECKING:
     from simcore.answer.sweep import Axis
     from simcore.request.resolved import Request
-
-Array = NDArray[np.float64]
 
 #: Speed-up that makes the device's time vanish, so that the host's time remains.
 _FREE = 1e10

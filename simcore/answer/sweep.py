@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import fullest_over, memory_over
@@ -24,8 +24,6 @@ from simcore.timing.evaluate import Steps
 from simcore.timing.points import Knob, Points
 from simcore.timing.steps import point_values, steps_of_alike
 from simcore.workload.sharding import Stage
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

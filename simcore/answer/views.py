@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from simcore.answer.predict import RESOURCES, knobs_of
-from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.request.resolved import Request
 from simcore.step.kernels import KINDS, kernel_table
@@ -25,7 +24,6 @@ from simcore.timing.rates import ClassRates
 from simcore.timing.steps import job_of, steps_of, values_of
 from simcore.workload.graph import Block, KernelKind, Op, Workload
 
-Array = NDArray[np.float64]
 Pass = Literal["forward", "backward", "frozen forward"]
 
 

@@ -18,10 +18,12 @@ else:
     from numpy import ndarray as NDArray
 
 __all__ = [
-    "TINY", "NDArray", "distinct_columns", "equal_neighbours", "keep_freed_memory",
+    "TINY", "Array", "NDArray", "distinct_columns", "equal_neighbours", "keep_freed_memory",
     "rare_collections",
 ]  # fmt: skip
 
+#: Floats, of any shape.
+Array = NDArray[np.float64]
 #: Smallest positive normal float, the lower bound for divisors that may be 0. A constant, since
 #: np.finfo is slow.
 TINY = float(np.finfo(np.float64).tiny)

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.bench.queue import QUEUE_S
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
 from simcore.calibrate.row_kernels import QUEUED, op_of, precision_of
 from simcore.hardware.calibrations import ATTENTION_BACKWARD, Fitted, MeasuredDevice

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError, UnknownName
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
-from simcore.calibrate.curve_fits import Array, fit_collective
+from simcore.calibrate.curve_fits import fit_collective
 from simcore.calibrate.nccl_groups import PRICED
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, collection_of, read_table
 from simcore.calibrate.pooling import family_of

@@ -10,12 +10,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.physics.kernel import roofline_s
 
-Array: TypeAlias = NDArray[np.float64]
 #: A mask of rows.
 Rows: TypeAlias = NDArray[np.bool_]
 

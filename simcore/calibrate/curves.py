@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.errors import DataError
 from simcore.base.figures import Figure
 from simcore.base.record import dataclass
@@ -16,7 +17,6 @@ from simcore.base.units import format_si
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.bench_model import BenchModel
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.link_fit import LinkFit
 from simcore.calibrate.machine_fit import all_reduce_times, compute_work, own_rows
 from simcore.calibrate.row_kernels import times_kernels

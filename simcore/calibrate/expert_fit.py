@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MICRO
-from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.calibrate.curve_fits import robust_sd, solve
 from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
 from simcore.calibrate.expert_tiles import TRITON
 from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.expert_tiles import tile_of
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
 from simcore.hardware.spec import GPUS, PeakName

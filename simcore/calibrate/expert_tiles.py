@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.database import read_yaml, shipped_root
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.pooling import family_of
 from simcore.hardware.spec import GPUS
 from simcore.physics.expert_layer import TILE_ROWS, Tile

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.units import FP32_BYTES
 from simcore.calibrate.bench.host import ELEMENTS_MOVED
 from simcore.calibrate.bench.launch import DEPTH, UNITS
@@ -26,7 +26,6 @@ from simcore.hardware.spec import GpuSpec
 from simcore.strategy.optimizers import OPTIMIZERS, TENSORS_A_LAUNCH
 from simcore.timing.quantities import LISTED_ISSUES, TENSOR_ISSUES
 
-Array = NDArray[np.float64]
 #: Kernels (kind, of backward) of a layer of the benchmark ``eager``: product and activation; their
 #: gradients, the bias's, and additions to the gradients of earlier calls.
 EAGER_LAYER: Final = (

@@ -18,8 +18,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.units import MICRO
-from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.calibrate.curve_fits import robust_sd, solve
 from simcore.calibrate.linear_rows import LinearBatch, linear_rows
 from simcore.calibrate.op_tables import collection_of, read_table
 from simcore.calibrate.pooling import family_of

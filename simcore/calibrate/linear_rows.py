@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
 from simcore.hardware.spec import GPUS
 from simcore.workload import ops

@@ -16,10 +16,10 @@ from typing import Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import format_si
-from simcore.calibrate.curve_fits import Array, Rows, left_out_mape, robust_sd, solve
+from simcore.calibrate.curve_fits import Rows, left_out_mape, robust_sd, solve
 from simcore.hardware.calibrations import Fitted, FittedTime, MeasuredLink
 
 #: The standard deviation of a logarithm from which on a figure counts as unknown.

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from simcore.answer.predict import predict
+from simcore.base.arrays import Array
 from simcore.base.figures import Z80
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.launch import DEPTH
@@ -25,15 +26,7 @@ from simcore.calibrate.machine_record import Machine
 from simcore.calibrate.machine_steps import measured_steps, request_for
 from simcore.calibrate.one_speed import stated_s
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
-from simcore.calibrate.step_model import (
-    N_AXES,
-    Array,
-    FitRow,
-    Parameter,
-    axis_of,
-    line_of,
-    response,
-)
+from simcore.calibrate.step_model import N_AXES, FitRow, Parameter, axis_of, line_of, response
 from simcore.calibrate.step_residual import scatter_over
 from simcore.calibrate.training import NETS
 from simcore.hardware.calibrations import CheckedStep, Knob

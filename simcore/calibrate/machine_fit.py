@@ -13,12 +13,12 @@ from typing import Final, Literal, cast
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.calibrate.bench.case import width
 from simcore.calibrate.bench.memory_bound import OPS, STREAMS
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench.timing import DOUBTED_FRAC
 from simcore.calibrate.curve_fits import (
-    Array,
     RooflineFit,
     Rows,
     fit_memory,

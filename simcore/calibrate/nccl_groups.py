@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName, refuse_bad
 from simcore.base.record import dataclass
 from simcore.base.units import format_si
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, open_text
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.paths import cluster_paths

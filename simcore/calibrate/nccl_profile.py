@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from simcore.answer.alone import collective_alone_s
+from simcore.base.arrays import Array
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
-from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.calibrate.curve_fits import robust_sd, solve
 from simcore.calibrate.link_fit import (
     ENOUGH_FOR_RAMP,
     LEAST_SD,

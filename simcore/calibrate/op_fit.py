@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
@@ -40,7 +41,7 @@ from simcore.calibrate.collective_rows import (
     curve_rows,
     read_collectives,
 )
-from simcore.calibrate.curve_fits import Array, robust_sd
+from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_memory import memory_levels
 from simcore.calibrate.op_model import KernelFit, MemoryFit, fit_kernels, fit_memory_class
 from simcore.calibrate.op_rows import OpBatch, read_op_rows

@@ -15,9 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MEGA, MICRO
-from simcore.calibrate.curve_fits import EFF_MAX, Array, robust_sd, solve, stratify
+from simcore.calibrate.curve_fits import EFF_MAX, robust_sd, solve, stratify
 from simcore.calibrate.op_rows import OpBatch
 from simcore.hardware.class_figures import FP32_CLASSES, MATRIX_CLASSES, Clock, held_frac
 from simcore.hardware.kernel_limits import only_batched_fp32_tile, row_s, rows_per_l2_byte

@@ -13,11 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MEGA, MICRO
-from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats, read_table
 from simcore.hardware.class_figures import FP32_CLASSES, Clock
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName

@@ -15,10 +15,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, refuse_bad
 from simcore.base.untrusted import MOST_TABLE_BYTES, inflated, rows_of
-from simcore.calibrate.curve_fits import Array
 
 T = TypeVar("T")
 OnBad: TypeAlias = Literal["skip", "refuse"]

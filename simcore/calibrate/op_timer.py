@@ -13,14 +13,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.timing import ENOUGH, OTHERS_FRAC, busy_s, cores, others_frac
 from simcore.calibrate.real_step import RealStep, precision_set
 from simcore.workload.trace.record import KernelRecord, OpRecord
 from simcore.workload.trace.recorder import Recorder
-
-Array = NDArray[np.float64]
 
 #: Steps before the first that counts, and the least and the most that count.
 WARM_UP: Final = 2

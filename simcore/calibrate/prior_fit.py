@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench_model import CLOCKS, OF_BENCHMARKS, BenchModel, sections
-from simcore.calibrate.curve_fits import Array, robust_sd
+from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.link_fit import LEAST_SD
 from simcore.calibrate.op_model import SMALL_WEIGHT
 from simcore.calibrate.row_kernels import Call, call_of, host_limits

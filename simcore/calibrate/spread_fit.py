@@ -9,11 +9,9 @@ import math
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
 from simcore.base.record import dataclass
-
-Array = NDArray[np.float64]
 
 #: Share of errors that should be inside: the quantile of |error| that is fitted.
 INSIDE_FRAC = HIGH_QUANTILE - LOW_QUANTILE

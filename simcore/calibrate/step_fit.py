@@ -16,9 +16,9 @@ from dataclasses import field
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.calibrate.step_model import (
-    Array,
     Block,
     FitRow,
     Parameter,

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.calibrate.step_residual import Features, Traits
 from simcore.hardware.calibrations import CalibratedKnob, Knob
 from simcore.request.resolved import Request, rank_groups
 from simcore.timing.points import KNOBS, Points
 from simcore.timing.steps import steps_of, values_of
-
-Array = NDArray[np.float64]
 
 #: The change of a multiplier's logarithm with which slopes are computed.
 _MOVE_LOG = 0.02

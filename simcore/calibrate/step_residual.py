@@ -16,11 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.figures import HIGH_QUANTILE, Z80
 from simcore.base.record import dataclass
-
-Array = NDArray[np.float64]
 
 #: Length scale of the correlation over shares of the time: it falls to 1/e if about a fifth of the
 #: step moves from one resource to others.

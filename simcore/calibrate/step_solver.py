@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.calibrate.step_model import (
-    Array,
     Block,
     FitRow,
     Line,

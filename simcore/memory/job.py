@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.arrays import Array, NDArray, distinct_columns
 from simcore.base.figures import Z80
 from simcore.memory.outside import Beside, beside_tensors
 from simcore.memory.parts import saved_activations
@@ -33,8 +33,6 @@ from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:
     from simcore.workload.sharding import Stage
-
-Array = NDArray[np.float64]
 
 #: How many micro-batches are evaluated together, and the largest that a job may have.
 _AT_ONCE, MOST_BATCH = 100, 1_000_000

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MIB
 from simcore.hardware.paths import cluster_paths
@@ -26,8 +26,6 @@ from simcore.request.resolved import Request
 from simcore.strategy.layout import Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
-
-Array = NDArray[np.float64]
 
 #: cuBLAS workspace that PyTorch reserves for each handle: CUBLAS_WORKSPACE_CONFIG's default
 #: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness); 32 MiB from

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.arrays import Array, NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES, Group, communicator_bytes
@@ -29,8 +29,6 @@ from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.hardware.fabrics.record import FabricRecord, Pattern, node_range
 from simcore.hardware.fabrics.topology import Routes, Topology
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 #: Relative difference below which two rates or shares are equal.
 _EQUAL = 1e-9

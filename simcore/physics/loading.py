@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.physics.slowest import most_work
-
-Array = NDArray[np.float64]
 
 
 def crowding(workers: Array, ranks_of_node: Array | float, cores: float) -> Array:

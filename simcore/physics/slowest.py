@@ -7,9 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
-
-Array = NDArray[np.float64]
+from simcore.base.arrays import Array
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.answer.request import make_request
 from simcore.answer.sweep import Outcome
-from simcore.base.arrays import NDArray, keep_freed_memory
+from simcore.base.arrays import Array, NDArray, keep_freed_memory
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, HOUR
 from simcore.hardware.profile import load_profile
@@ -29,7 +29,6 @@ from simcore.planning.tally import Wanted
 from simcore.planning.workers import workers_of
 from simcore.request.resolved import Request
 
-Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 #: Memory that the sensitivity analysis adds to each GPU.
 MORE_MEMORY_BYTES = 16 * GIGA

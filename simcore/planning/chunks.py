@@ -18,7 +18,7 @@ import numpy as np
 
 from simcore.answer.stages import with_balanced_stages
 from simcore.answer.sweep import Outcome
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.planning.alike import Alike
 from simcore.planning.candidates import Candidates
 from simcore.planning.constraints import judge
@@ -30,8 +30,6 @@ from simcore.step.schedules import SCHEDULES
 from simcore.strategy.cuts import MOST_CHUNKS, chunk_counts
 from simcore.strategy.layout import AUTO
 from simcore.workload.sharding import layer_counts
-
-Array = NDArray[np.float64]
 
 #: Points evaluated before the thresholds are updated, and in all.
 _AT_ONCE, _MOST = 5, 60

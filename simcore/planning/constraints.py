@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.planning.candidates import Candidates, Runs, runs_of
 from simcore.planning.goal import Goal
 from simcore.planning.ranking import front
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

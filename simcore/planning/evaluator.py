@@ -37,8 +37,6 @@ from simcore.timing.points import Knob
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 
-Array = NDArray[np.float64]
-
 #: Most points that are evaluated in one call, which bounds the memory used for any space.
 MAX_CALL = 131_072
 #: Most points of a form for which forms are evaluated together: with more, most of the time is

@@ -22,13 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
 from simcore.base.record import dataclass
 from simcore.base.units import HOUR, MEGA, number_problems
-
-Array = NDArray[np.float64]
 
 #: Unexpected interruptions per GPU and hour: 419 in 54 days on 16,384 H100 (Llama Team 2024, "The
 #: Llama 3 Herd of Models", table 5).

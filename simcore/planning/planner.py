@@ -17,7 +17,7 @@ import numpy as np
 
 from simcore.answer.predict import predict
 from simcore.answer.result import Prediction
-from simcore.base.arrays import NDArray, rare_collections
+from simcore.base.arrays import rare_collections
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO
@@ -33,8 +33,6 @@ from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
 from simcore.planning.stage_search import with_cuts
 from simcore.workload.resolve import resolve_model
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

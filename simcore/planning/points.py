@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simcore.answer.sweep import Outcome
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.planning.space import Form
 from simcore.request.resolved import Request
@@ -19,8 +19,6 @@ from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import check_shares, shown
 from simcore.strategy.strategy import HYBRID, SINGLE, folded_strategy
 from simcore.workload.resolve import ModelSource
-
-Array = NDArray[np.float64]
 
 #: Options that ``FormWords.more`` leaves out, besides its fields: degrees are in the layout, and
 #: inputs belong to the model.

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import UnknownName, UsageError
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.points import COLUMNS, Batch, FormWords
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

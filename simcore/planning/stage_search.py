@@ -18,7 +18,7 @@ import numpy as np
 
 from simcore.answer.stages import LayerCosts, layer_costs, with_stages
 from simcore.answer.sweep import cluster_kind
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.memory.stages import StageLimits
 from simcore.planning.alike import Alike
 from simcore.planning.candidates import Candidates
@@ -30,7 +30,6 @@ from simcore.strategy.balanced_cut import balanced_cut, holds_all
 from simcore.strategy.cuts import least_layers
 from simcore.workload.sharding import even_cut, layer_counts
 
-Array = NDArray[np.float64]
 #: Layers per stage.
 Sizes = tuple[int, ...]
 

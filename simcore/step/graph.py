@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
-
-Array = NDArray[np.float64]
 
 
 class Task(NamedTuple):

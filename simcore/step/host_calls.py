@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.strategy.programs import modules_program
 from simcore.strategy.programs.mechanisms import (
@@ -21,7 +21,6 @@ from simcore.strategy.programs.mechanisms import (
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
 
-Array = NDArray[np.float64]
 #: Kernel issues that one collective adds on the host, beyond issuing its kernel. torch 2.13 takes
 #: 7.6 us for dist.all_reduce on its fake backend and 14 us in an autograd function, where nn.Linear
 #: takes 12.8 us. The rest, NCCL's enqueue and the events between streams, is an assumption.

@@ -20,14 +20,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Collective, priced_as
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Block, Frozen, Workload
 from simcore.workload.saved import NOTHING
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 #: Phase weights of a task: pairs (phase, how much of it the task runs).
 Row = tuple[tuple[int, float], ...]

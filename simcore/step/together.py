@@ -17,13 +17,12 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import Same, dataclass
 from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph
 from simcore.step.program import Program, Scope
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 #: Lines of the time breakdown, and how often each has each duration in a part [lines, N, D].
 TermCounts = tuple[tuple[str, ...], Array]

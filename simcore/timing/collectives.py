@@ -15,7 +15,7 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective, Group, collective_time_s
@@ -26,8 +26,6 @@ from simcore.strategy.strategy import Strategy
 from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
-
-Array = NDArray[np.float64]
 
 
 def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:

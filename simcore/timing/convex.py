@@ -15,9 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
-
-Array = NDArray[np.float64]
+from simcore.base.arrays import Array, NDArray
 
 #: Relative rounding error of sums of a few hundred floats.
 _EQUAL_FRAC = 1e-12

@@ -13,13 +13,10 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
 from simcore.request.placed import Placed
 from simcore.timing.evaluate import Steps
 from simcore.timing.points import Points
 from simcore.timing.stage_steps import Divided, StageSteps, of_slowest, stage_steps
-
-Array = NDArray[np.float64]
 
 
 def evaluate_layouts(

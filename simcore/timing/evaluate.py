@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray
+from simcore.base.arrays import TINY, Array, NDArray
 from simcore.base.record import dataclass, replace
 from simcore.request.resolved import Loading
 from simcore.step.graph import Timeline, makespan_s, schedule
@@ -36,9 +36,6 @@ from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:
     from simcore.timing.loading import Loader
-
-Array = NDArray[np.float64]
-
 
 #: Approximate number of configurations evaluated together. Fewer mean more calls; more no longer
 #: fit in the processor's cache.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray
+from simcore.base.arrays import TINY, Array
 from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.request.placed import Placed
@@ -15,8 +15,6 @@ from simcore.step.parallel.layer_ranks import LayerRanks
 from simcore.timing.collectives import group_of
 from simcore.timing.evaluate import Steps
 from simcore.timing.points import Points
-
-Array = NDArray[np.float64]
 
 #: Name of the transfer of activations to the next stage, and its NCCL operation.
 TRANSFER = "pipeline transfer"

@@ -9,11 +9,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.arrays import Array, NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.physics.collectives import PLAIN, Group, Library
-
-Array = NDArray[np.float64]
 
 #: Multipliers on what the hardware delivers: 1 is the profile's figure, 2 is twice as fast.
 Knob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
@@ -28,8 +28,6 @@ from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
 from simcore.workload.saved import NOTHING
-
-Array = NDArray[np.float64]
 
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass, replace
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.calibrations import CalibratedKnob, TimedUpdate
@@ -70,8 +70,6 @@ from simcore.workload.graph import (
 
 if TYPE_CHECKING:
     from simcore.timing.timed import TimedKernels
-
-Array = NDArray[np.float64]
 
 #: Share of the sockets' link that a processor or a DMA engine reaches on the other socket's memory;
 #: the link's payload_frac is the share for peer-to-peer traffic of two PCIe devices.

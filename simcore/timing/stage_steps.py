@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray, equal_neighbours
+from simcore.base.arrays import TINY, Array, NDArray, equal_neighbours
 from simcore.base.record import dataclass, replace
 from simcore.physics.slowest import slowest_rates
 from simcore.request.placed import Placed
@@ -39,8 +39,6 @@ from simcore.timing.exchanges import (
     tied_s,
 )
 from simcore.timing.points import Points
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

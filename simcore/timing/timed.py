@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.hardware.calibrations import MeasuredDevice
@@ -27,8 +27,6 @@ from simcore.hardware.spec import GpuSpec
 from simcore.step.kernel_text import kernel_texts, read_kernels
 from simcore.step.kernels import KernelTable
 from simcore.strategy.precision import PRECISIONS, Precision
-
-Array = NDArray[np.float64]
 
 #: Distance of a kernel to another kernel of the same shape: as far as the same one at e times the
 #: size. A kernel whose factor was measured at another batch keeps it rather than that of a

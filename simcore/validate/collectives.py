@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MICRO, parse_quantity
 from simcore.calibrate.collective_rows import CollectiveCurve
 from simcore.hardware.estimates import Level, families_of
 from simcore.hardware.spec import GPUS
 from simcore.measurements.nccl_runs import bus_factor
-
-Array = NDArray[np.float64]
 
 
 class CollectiveProfile:

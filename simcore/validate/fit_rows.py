@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from simcore.answer.residual import step_residual
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.errors import SimcoreError
 from simcore.calibrate.step_model import WORK, FitRow, Parameter, axes_of, response, shares_of
 from simcore.calibrate.step_residual import Traits
@@ -21,8 +19,6 @@ from simcore.timing.points import Points
 from simcore.timing.rates import knob_spread_of
 from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of, run_times_s
-
-Array = NDArray[np.float64]
 
 #: Prior width (ln) of an unknown amount of work: a factor of 20 either way.
 WORK_SD_LOG = 3.0

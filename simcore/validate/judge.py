@@ -7,12 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
-import numpy as np
-
 from simcore.answer.predict import evaluation_pass_s, evaluation_s_per_sample, predict
 from simcore.answer.request import make_request
 from simcore.answer.result import Prediction
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Z80, Interval
 from simcore.base.record import dataclass, replace
@@ -28,8 +26,6 @@ from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score,
 from simcore.validate.processes import in_order
 from simcore.validate.ranking import Order, order_of
 from simcore.validate.table import Table
-
-Array = NDArray[np.float64]
 
 ProfileFor = Callable[[Case], Profile]
 

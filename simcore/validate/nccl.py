@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from simcore.answer.alone import collective_alone_s
-from simcore.base.arrays import NDArray
 from simcore.calibrate.nccl_groups import Measured, Stated, beyond_rings, read_nccl_groups
 from simcore.calibrate.op_tables import OnBad
 from simcore.hardware.profile import Profile
 from simcore.measurements.nccl_runs import bus_factor
 from simcore.validate.metrics import summary
 from simcore.validate.ops import LARGE_MESSAGE
-
-Array = NDArray[np.float64]
 
 
 def judge_nccl(

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from simcore.answer.alone import collective_alone_s
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.record import dataclass
 from simcore.base.units import MIB
@@ -46,8 +46,6 @@ from simcore.validate.end_to_end import (
 )
 from simcore.validate.metrics import summary
 from simcore.validate.refit import EXPERTS, LINEAR, Refit, held_out
-
-Array: TypeAlias = NDArray[np.float64]
 
 #: Large collectives: above the sizes at which latency dominates.
 LARGE_MESSAGE: Final = 64 * MIB

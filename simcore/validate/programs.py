@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MILLI
 from simcore.calibrate.step_model import (
@@ -144,9 +144,6 @@ def _traits(case: Case, request: Request, program: str, *, ranks: bool) -> Trait
         work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut} {version}",
         sizes=tuple(math.log2(max(1.0, float(s))) for s in sizes),
     )
-
-
-Array = NDArray[np.float64]
 
 
 def by_program(programs: Programs) -> dict[str, list[FitRow]]:

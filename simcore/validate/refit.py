@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.calibrate.expert_fit import expert_section, figures_of, shipped_experts, time_s
 from simcore.calibrate.expert_rows import ExpertBatch
@@ -20,7 +20,6 @@ from simcore.hardware.estimates import Level
 from simcore.hardware.linear_attention import figures_in, linear_attention_tables
 from simcore.hardware.spec import GPUS
 
-Array: TypeAlias = NDArray[np.float64]
 Refit: TypeAlias = Literal["shapes", "family"]
 Batch = TypeVar("Batch", ExpertBatch, LinearBatch)
 

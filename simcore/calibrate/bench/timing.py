@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Case, Device, How, Run, Sample, World
-from simcore.calibrate.curve_fits import Array, robust_sd
+from simcore.calibrate.curve_fits import robust_sd
 
 #: Calls before the first that counts, for lazy initialisation and the libraries' caches.
 WARM_UP: Final = 2

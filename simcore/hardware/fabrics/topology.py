@@ -12,11 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.base.record import dataclass
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 #: How a switch chooses among links that are equally near to the goal: it spreads traffic evenly
 #: over all of them, or takes one at random for each flow (a hash of its addresses).

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from simcore.physics.fabric_shares import FabricShares
 
 
-Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Collective = Literal[
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "one_to_all",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.base.arrays import TINY
+from simcore.base.arrays import TINY, Array
 from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
-    Array,
     Collective,
     Flags,
     Group,

@@ -18,8 +18,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.units import GIGA, MICRO
-from simcore.physics.collectives import Array, Collective, Group
+from simcore.physics.collectives import Collective, Group
 
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")

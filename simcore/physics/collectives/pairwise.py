@@ -8,15 +8,8 @@ from math import comb
 
 import numpy as np
 
-from simcore.physics.collectives import (
-    ALGORITHMS,
-    Algorithm,
-    Array,
-    Collective,
-    Group,
-    Option,
-    option,
-)
+from simcore.base.arrays import Array
+from simcore.physics.collectives import ALGORITHMS, Algorithm, Collective, Group, Option, option
 
 
 class Pairwise(Algorithm):

@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.physics.collectives import (
     ALGORITHMS,
     Algorithm,
-    Array,
     Collective,
     Group,
     Option,

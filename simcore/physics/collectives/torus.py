@@ -7,16 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.hardware.torus import exchange_load, links_in_use, longest_way
-from simcore.physics.collectives import (
-    ALGORITHMS,
-    Algorithm,
-    Array,
-    Collective,
-    Group,
-    Option,
-    option,
-)
+from simcore.physics.collectives import ALGORITHMS, Algorithm, Collective, Group, Option, option
 
 
 class Torus(Algorithm):

@@ -7,13 +7,11 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array, NDArray
 from simcore.base.units import GIGA
 from simcore.memory.over_time import MemoryTimeline
 from simcore.report.plots.canvas import SMALL, Drawing, fill_of, finish, single
 from simcore.report.terms import memory_label
-
-Array = NDArray[np.float64]
 
 #: The axis ends at ``_HEADROOM`` times the highest value. A device limit above ``_FAR`` times that
 #: is outside the plot, and only the legend states it.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 from simcore.step.program import (
@@ -25,8 +25,6 @@ from simcore.step.program import (
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
 from simcore.workload.saved import NOTHING
-
-Array = NDArray[np.float64]
 
 #: Field of ``Holdings`` for each target of offload.
 PLACES = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}

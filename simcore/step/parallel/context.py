@@ -19,10 +19,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Self
 
+from simcore.base.arrays import Array
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, collective_time_s
-from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
 from simcore.strategy.precision import Precision
 from simcore.workload.archs.lm_layer import ATTENDING, RECURRENT

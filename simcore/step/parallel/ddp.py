@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.units import FP32_BYTES
 from simcore.step.parallel import (
     PARALLELISMS,
-    Array,
     Holdings,
     Trained,
     backward_with_buckets,

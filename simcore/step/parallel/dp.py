@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.step.parallel import (
     PARALLELISMS,
-    Array,
     Holdings,
     Trained,
     backward,

@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, GIGA, INT64_BYTES
 from simcore.physics.collectives import Collective, Group
 from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
-from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
 
 #: SMs of DeepEP's kernels (Megatron-Core, moe_deepep_num_sms), and the bytes that each receives or
 #: sends a second within a node of Blackwell GPUs: 8 B200 and 8 GB200, 16 and 24 SMs, 20.6 to

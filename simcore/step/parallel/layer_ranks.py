@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar, Self
 
-import numpy as np
-
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.strategy.layout import Layout
@@ -21,8 +19,6 @@ from simcore.workload.graph import Block, Workload
 from simcore.workload.models import Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import layer_counts
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

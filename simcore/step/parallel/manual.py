@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from simcore.base.arrays import Array
 from simcore.step.parallel import (
     PARALLELISMS,
-    Array,
     Holdings,
     Trained,
     backward,

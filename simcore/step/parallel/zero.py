@@ -8,11 +8,11 @@ from functools import cache
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.physics.collectives import Collective
 from simcore.step.parallel import (
     PARALLELISMS,
     PLACES,
-    Array,
     Holdings,
     Trained,
     accumulation,

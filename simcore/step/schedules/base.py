@@ -10,11 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
-Array = NDArray[np.float64]
 #: forward; backward (of the input only where ``splits_backward``); weights: that of the weights.
 Kind = Literal["forward", "backward", "weights"]
 #: Share of a backward that computes weight gradients: one of two products for each weight.

@@ -12,16 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.step.schedules import SCHEDULES
-from simcore.step.schedules.base import (
-    WEIGHTS_FRAC,
-    Array,
-    Cell,
-    Kind,
-    Schedule,
-    Work,
-    mean_stage,
-)
+from simcore.step.schedules.base import WEIGHTS_FRAC, Cell, Kind, Schedule, Work, mean_stage
 from simcore.strategy.layout import Layout
 
 

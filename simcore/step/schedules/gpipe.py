@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simcore.base.arrays import Array
 from simcore.step.schedules import SCHEDULES
-from simcore.step.schedules.base import Array, Cell, Schedule, mean_stage, works
+from simcore.step.schedules.base import Cell, Schedule, mean_stage, works
 from simcore.strategy.layout import Layout
 
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.step.schedules import IN_CHUNKS
-from simcore.step.schedules.base import Array, Cell, Work, alternating
+from simcore.step.schedules.base import Cell, Work, alternating
 from simcore.step.schedules.one_f_one_b import OneFOneB
 from simcore.strategy.layout import Layout
 

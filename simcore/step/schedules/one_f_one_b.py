@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.step.schedules import SCHEDULES
-from simcore.step.schedules.base import Array, Cell, Schedule, alternating, works
+from simcore.step.schedules.base import Cell, Schedule, alternating, works
 from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
 

@@ -6,17 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.step.schedules import SCHEDULES
-from simcore.step.schedules.base import (
-    WEIGHTS_FRAC,
-    Array,
-    Cell,
-    Schedule,
-    alternating,
-    mean_stage,
-    works,
-)
+from simcore.step.schedules.base import WEIGHTS_FRAC, Cell, Schedule, alternating, mean_stage, works
 from simcore.strategy.layout import Layout
 
 
