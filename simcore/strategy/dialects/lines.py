@@ -380,7 +380,7 @@ def _tell_names(reading: Reading, table: Table, script: str, program: str) -> No
     read = [
         f"{reading.key_of(option)} (as --{option.replace('_', '-')} {value})"
         for option, value in reading.facts.items()
-        if reading.key_of(option) in shown
+        if reading.key_of(option) in shown and not option.startswith("other.")
     ]
     if read:
         how = "are read as in most scripts: give the option where it means something else here"
