@@ -474,7 +474,7 @@ _LATER = {
     ),
     **dict.fromkeys(("calibrate_from", "commands", "validate", "validate_ops"), "tables"),
     "inference": "generation",
-    "explain_trace": "explained",
+    "explain_trace": "logs",
 }
 
 

@@ -90,7 +90,7 @@ def validate_nccl(
     ``collective`` state what the log does not contain. Raises DataError for a file that is not such
     a log, InvalidConfig for missing arguments.
     """
-    from simcore.validate.nccl import judge_nccl
+    from simcore.validate.collectives import judge_nccl
 
     said = Stated(gpus, node, network, collective)
     profile = load_profile(calibration)

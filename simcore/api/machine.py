@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.database import fold_name
-from simcore.base.errors import InvalidConfig, UsageError
+from simcore.base.errors import Problems, UsageError
 from simcore.workload.permission import names_code, permitted, trusts_call
 
 if TYPE_CHECKING:
@@ -34,13 +34,10 @@ def calibrate_machine(
 
     chosen = name or (Path(output).stem if output is not None else THIS_MACHINE)
     target = Path(output) if output is not None else Path(f"{chosen}.yaml")
-    problems = target_problems(target, device)
+    problems = target_problems(target, device, bad_rows)
     if not 0 < minutes < float("inf"):
         problems.append(f"minutes must be above zero, not {minutes:g}")
-    if bad_rows not in ("refuse", "skip"):
-        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     arguments = ["--minutes", str(minutes), "--name", chosen, "--bad-rows", bad_rows]
     arguments += ["--resume"] * resume + ["--quiet"] * quiet
     return run_ranks([*arguments, "-o", str(target)], device)
@@ -59,13 +56,9 @@ def refit_machine(
 
     folder = Path(raw)
     target = Path(output) if output is not None else folder.with_suffix(".yaml")
-    problems = target_problems(target, None)
-    if bad_rows not in ("refuse", "skip"):
-        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
-    if problems:
-        raise InvalidConfig(problems)
-    made, found = refit(folder, target, bad_rows)  # type: ignore[arg-type]
-    return machine_data(made.record, found, made.notes, (target,))
+    target_problems(target, None, bad_rows).stop()
+    made, machine = refit(folder, target, bad_rows)  # type: ignore[arg-type]
+    return machine_data(made.record, machine, made.notes, (target,))
 
 
 def selftest(
@@ -80,8 +73,7 @@ def selftest(
 
     from simcore.calibrate.launch import run_ranks
 
-    if problems := target_problems(Path(output or "selftest.yaml"), device):
-        raise InvalidConfig(problems)
+    target_problems(Path(output or "selftest.yaml"), device).stop()
     with tempfile.TemporaryDirectory() as folder:
         target = Path(output) if output is not None else Path(folder) / "selftest.yaml"
         words = ["--selftest", "--name", target.stem, "-o", str(target)] + ["--quiet"] * quiet
@@ -97,14 +89,17 @@ def _without_files(found: dict[str, Any], folder: str) -> dict[str, Any]:
     return {**found, "calibration_notes": notes, "written": []}
 
 
-def target_problems(target: Path, device: str | None) -> list[str]:
-    problems = []
+def target_problems(target: Path, device: str | None, bad_rows: str = "refuse") -> Problems:
+    """What is wrong with the file of a calibration, its device, and the word for bad rows."""
+    problems = Problems()
     if target.suffix not in (".yaml", ".yml"):
         problems.append(f"a calibration is a .yaml file, not {target.name!r}")
     if not target.parent.is_dir():
         problems.append(f"no such folder: {str(target.parent)!r}")
     if device not in (None, "cpu", "cuda"):
         problems.append(f"device is cpu or cuda, not {device!r}")
+    if bad_rows not in ("refuse", "skip"):
+        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
     return problems
 
 
@@ -165,8 +160,7 @@ def calibrate_model(
         problems.append(f"--resume: there is no {str(target)!r} to extend")
     if resume and options.get("calibration"):
         problems.append("--resume extends the file to write: drop --calibration")
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     if not isinstance(model, str):
         raise UsageError("model must be text, as on the command line")
     if names_code(model):

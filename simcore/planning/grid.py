@@ -16,6 +16,7 @@ from itertools import product
 from simcore.base.errors import InvalidConfig, Problems, UnknownName
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.inputs import fabric_of
+from simcore.strategy.options.kinds import folded
 
 #: Most values or clusters of one grid; more are taken to be a typing mistake.
 MAX_VALUES = 100_000
@@ -77,16 +78,12 @@ def named_values(
     names = tuple(known)
     if text.strip().lower() == "all":
         return names
-    folded = {**(others or {}), **{_fold(n): n for n in names}}
+    known = {**(others or {}), **{folded(n): n for n in names}}
     parts = [p.strip() for p in text.split(",")]
-    problems = [str(UnknownName(kind, p, [*names, "all"])) for p in parts if _fold(p) not in folded]
+    problems = [str(UnknownName(kind, p, [*names, "all"])) for p in parts if folded(p) not in known]
     if problems:
         raise InvalidConfig(problems)
-    return tuple(dict.fromkeys(folded[_fold(p)] for p in parts))
-
-
-def _fold(name: str) -> str:
-    return name.strip().lower().replace("_", "").replace("-", "")
+    return tuple(dict.fromkeys(known[folded(p)] for p in parts))
 
 
 def cluster_texts(text: str) -> list[str]:

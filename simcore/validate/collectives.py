@@ -1,20 +1,30 @@
-"""Times of collectives inside one node, from the profile's measured curves and pooled fits."""
+"""Collectives judged: inside one node by the profile's curves and pooled fits, logs of nccl-tests.
+
+``CollectiveProfile`` has the times of collectives inside one node. Runs of nccl-tests are compared
+with the predicted times of the same collectives, as a step has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
+from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import Array
 from simcore.base.database import read_yaml, shipped_root
-from simcore.base.units import MICRO, parse_quantity
+from simcore.base.units import MIB, MICRO, parse_quantity
 from simcore.calibrate.collective_rows import CollectiveCurve
+from simcore.calibrate.nccl_groups import Measured, Stated, beyond_rings, read_nccl_groups
+from simcore.calibrate.op_tables import OnBad
 from simcore.hardware.estimates import Level, families_of
+from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GPUS
 from simcore.measurements.nccl_runs import bus_factor
+from simcore.validate.metrics import summary
 
 
 class CollectiveProfile:
@@ -75,3 +85,55 @@ def load_collectives() -> CollectiveProfile:
         shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml"
     )
     return CollectiveProfile(data)
+
+
+#: Large collectives: above the sizes at which latency dominates.
+LARGE_MESSAGE: Final = 64 * MIB
+
+
+def judge_nccl(
+    paths: Sequence[Path], profile: Profile, said: Stated, *, on_bad: OnBad = "skip"
+) -> dict[str, Any]:
+    """The result that ``simcore validate ops LOG --json`` prints for logs of nccl-tests.
+
+    ``paths``: the logs. ``said``: what the user states that the logs lack, such as the network.
+    The key ``runs`` has one entry per run: the collective, the cluster, the errors over all message
+    sizes and over those of at least 64 MiB, and ``points`` (bytes, measured_s, predicted_s and both
+    bus bandwidths for each size). Raises DataError, InvalidConfig.
+    """
+    found = read_nccl_groups(paths, said, on_bad)
+    runs = [_judged(group, profile) for group in found.groups]
+    return {
+        "measured_by": "nccl-tests",
+        "profile": profile.origin,
+        "rows": found.n_rows + sum(found.skipped.values()),
+        "simulated": found.n_rows,
+        "skipped": dict(found.skipped),
+        "notes": [note for g in found.groups if (note := beyond_rings(g))],
+        "bad_rows": list(found.problems),
+        "runs": runs,
+    }
+
+
+def _judged(m: Measured, profile: Profile) -> dict[str, Any]:
+    predicted = collective_alone_s(m.cluster, profile, m.op, m.n_bytes)  # type: ignore[arg-type]
+    error = predicted / m.time_s - 1.0
+    factor = bus_factor(m.op, m.ranks)
+    return {
+        "collective": m.op,
+        "cluster": str(m.cluster),
+        "node": m.cluster.groups[0].node.name,
+        "network": m.cluster.network if m.cluster.n_nodes > 1 else "",
+        "assumptions": list(m.cluster.assumptions),
+        "where": m.where,
+        **summary(error),
+        "large": summary(error[m.n_bytes >= LARGE_MESSAGE]),
+        "points": [
+            {
+                "bytes": float(size), "measured_s": float(took), "predicted_s": float(expected),
+                "measured_busbw_bytes_per_s": factor * float(size / took),
+                "predicted_busbw_bytes_per_s": factor * float(size / expected),
+            }
+            for size, took, expected in zip(m.n_bytes, m.time_s, predicted, strict=True)
+        ],
+    }  # fmt: skip

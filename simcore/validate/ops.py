@@ -19,7 +19,6 @@ from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.record import dataclass
-from simcore.base.units import MIB
 from simcore.calibrate.collective_rows import (
     AcrossRun,
     CollectiveCurve,
@@ -37,7 +36,7 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.physics.collectives import Allowed
 from simcore.timing.rates import attention_width
-from simcore.validate.collectives import CollectiveProfile, load_collectives
+from simcore.validate.collectives import LARGE_MESSAGE, CollectiveProfile, load_collectives
 from simcore.validate.end_to_end import (
     ModelPass,
     is_end_to_end_table,
@@ -46,9 +45,6 @@ from simcore.validate.end_to_end import (
 )
 from simcore.validate.metrics import summary
 from simcore.validate.refit import EXPERTS, LINEAR, Refit, held_out
-
-#: Large collectives: above the sizes at which latency dominates.
-LARGE_MESSAGE: Final = 64 * MIB
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ rewrites the ops of a model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
@@ -125,12 +125,7 @@ def recomputed(
     if not first:
         blocks = (rewritten.get(i, b) for i, b in enumerate(workload.blocks))
         return workload.replace(blocks=tuple(blocks))
-    moved = {i: len(workload.blocks) + at for at, i in enumerate(rewritten)}
-    order, remaining = [], first
-    for i in workload.order:
-        order.append(moved[i] if i in moved and remaining > 0 else i)
-        remaining -= i in moved
-    return _with_order(workload, (*workload.blocks, *rewritten.values()), order)
+    return _with_first(workload, rewritten, first)
 
 
 @lru_cache(maxsize=256)
@@ -169,12 +164,7 @@ def offloaded(workload: Workload, first: int, *, checkpointed: bool = False) -> 
         return workload
     offload = _with_input_offloaded if checkpointed else _offloaded_layer
     away = {i: offload(b) for i, b in enumerate(workload.blocks) if b.recomputable}
-    moved = {i: len(workload.blocks) + at for at, i in enumerate(away)}
-    order, remaining = [], first
-    for i in workload.order:
-        order.append(moved[i] if i in moved and remaining > 0 else i)
-        remaining -= i in moved
-    return _with_order(workload, (*workload.blocks, *away.values()), order)
+    return _with_first(workload, away, first)
 
 
 def _offloaded_layer(block: Block) -> Block:
@@ -191,8 +181,14 @@ def _with_input_offloaded(block: Block) -> Block:
     return replace(block, away=block.boundary)
 
 
-def _with_order(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:
-    """The model with those of ``blocks`` that ``order`` refers to."""
+def _with_first(workload: Workload, changed: Mapping[int, Block], first: int) -> Workload:
+    """The model whose first ``first`` layers are those of ``changed``, by the number of a block."""
+    blocks = (*workload.blocks, *changed.values())
+    moved = {i: len(workload.blocks) + at for at, i in enumerate(changed)}
+    order, remaining = [], first
+    for i in workload.order:
+        order.append(moved[i] if i in moved and remaining > 0 else i)
+        remaining -= i in moved
     kept = sorted(set(order))
     index = {old: new for new, old in enumerate(kept)}
     return workload.replace(
