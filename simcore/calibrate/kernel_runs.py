@@ -19,6 +19,7 @@ from torch.nn import functional
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Run
 from simcore.calibrate.kernels_of_step import group_of
+from simcore.physics.fill import own_sides
 from simcore.step.kernels import KINDS
 from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
@@ -67,7 +68,8 @@ class Shape:
 def shape_of(kernel: np.void, batch: float) -> Shape:
     """The shape of one kernel of a table at a batch."""
     kind = KINDS[int(kernel["kind"])]
-    sides = kernel["sides"][:, 0] + kernel["sides"][:, 1] * batch
+    fixed, per_sample = own_sides(kernel["sides"]).T
+    sides = fixed + per_sample * batch
     m, n, k, groups = (max(1, round(float(side))) for side in sides)
     channels = kernel["blocks"][0] + kernel["blocks"][1] * batch
     return Shape(

@@ -17,6 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
+from simcore.physics.fill import own_sides
 from simcore.step.kernels import KINDS, SHORT_SOFTMAX, KernelTable
 from simcore.timing.rates import STANDS_FOR, KernelRates
 from simcore.workload.graph import CONV_KINDS, CUDNN_NORM, FLASH_KINDS, NATIVE_NORM
@@ -99,7 +100,8 @@ def seconds_of(table: KernelTable, batch: float, measured: Measured) -> tuple[Ar
             continue
         n_bytes = kernel["n_bytes"][0] + kernel["n_bytes"][1] * batch
         flop = kernel["flop"] * batch
-        sides = kernel["sides"][:, 0] + kernel["sides"][:, 1] * batch
+        fixed, per_sample = own_sides(kernel["sides"]).T
+        sides = fixed + per_sample * batch
         distance = np.abs(measured.features[own] - _features(n_bytes, flop, *sides))
         same = own[distance.max(axis=1) <= SAME_SHAPE]
         if flop and not same.size:  # work and sides say which product it is, whatever it moves

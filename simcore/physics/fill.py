@@ -79,6 +79,17 @@ def matmul_fill(
     return np.where(no_tiles, 1.0, useful * np.minimum(best, 1.0))
 
 
+def own_sides(sides: FloatArray) -> FloatArray:
+    """Sides [..., 4, 2] of products without the rows by which tiles exceed those of their groups.
+
+    Such rows are the fixed part of a side that grows with the batch.
+    """
+    padded = (sides[..., 3:, :1] > 1.0) & (sides > 0.0).all(axis=-1, keepdims=True)
+    own = sides.copy()
+    own[..., :1] = np.where(padded, 0.0, sides[..., :1])
+    return own
+
+
 def array_fill(side: float, *lengths: FloatLike) -> FloatArray:
     """Share of a systolic array of ``side`` x ``side`` that operands of these lengths use.
 

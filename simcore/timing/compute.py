@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
-from simcore.physics.fill import array_fill, conv_fill, conv_geometry, matmul_fill
+from simcore.physics.fill import TILES, array_fill, conv_fill, conv_geometry, matmul_fill, own_sides
 from simcore.physics.kernel import (
     Traffic,
     blocks_s,
@@ -233,7 +233,7 @@ def _computed(
     return _Computed(
         s_per_sample=(kernels["flop"] / slowed * kernels["count"])[:, None],
         edge_samples=_edge_samples(kernels["sides"]),
-        sides=kernels["sides"].transpose(1, 0, 2).copy(),
+        sides=own_sides(kernels["sides"]).transpose(1, 0, 2).copy(),
         wave_frac=of_kind["wave_frac"][:, None].copy(),
         half_depth=of_kind["half_depth"][:, None].copy(),
         tile=(down, across) if (of_kind["tile"] > 1.0).any() else None,
@@ -264,6 +264,9 @@ def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
     seconds: Array = of.s_per_sample * samples
     if rates.sm_count:
         m, n, k, groups = _at(of.sides, batch)
+        if (at_edges := of.edge_samples > 0.0).any():  # what pads their tiles is in the samples
+            rows = TILES[0][0]
+            m = np.where(at_edges & (of.sides[0, :, 1:] > 0.0), np.ceil(m / rows) * rows, m)
         fill = matmul_fill(m, n, k, groups, rates.sm_count, of.wave_frac, of.half_depth, of.tile)
         if (fast := of.winograd).size:
             pixels, inner, outer = conv_geometry(m[fast], n[fast], k[fast], of.of_weight)

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from simcore import api
+from simcore.physics.fill import own_sides
 from simcore.timing.compute import _edge_samples
+from simcore.workload.graph import Kernel
 from simcore.workload.ops.moe import grouped_linear
+
+
+def _sides(kernel: Kernel) -> np.ndarray:
+    sides = (kernel.m, kernel.n, kernel.k, kernel.groups)
+    return np.array([[(s.fixed, s.per_sample) for s in sides]])
 
 
 def test_a_tile_across_an_edge_is_computed_for_both_experts() -> None:
@@ -17,9 +24,27 @@ def test_a_tile_across_an_edge_is_computed_for_both_experts() -> None:
     """
     op = grouped_linear("experts", 8 * 1024.0, 256, 128, 8, joint=True, edge_rows=512)
     for kernel in (*op.fwd, *op.bwd):
-        sides = np.array([[(s.fixed, s.per_sample) for s in
-                           (kernel.m, kernel.n, kernel.k, kernel.groups)]])  # fmt: skip
-        assert _edge_samples(sides) == pytest.approx(7 / 16)
+        assert _edge_samples(_sides(kernel)) == pytest.approx(7 / 16)
+
+
+@pytest.mark.parametrize("rows", [96, 256, 320, 1000, 4096])
+def test_the_last_tile_of_each_expert_is_half_empty_on_average(rows: int) -> None:
+    """Rows drawn at random for 64 experts, in whole tiles of 128, against the samples that count.
+
+    The gradients of weights add products of rows, which fill no tile of the output.
+    """
+    drawn = np.random.default_rng(0).multinomial(64 * rows, [1 / 64] * 64, size=400)
+    tiled = (np.ceil(drawn / 128) * 128).sum(axis=1).mean() / (64 * rows)
+    op = grouped_linear("experts", 64.0 * rows, 256, 128, 64, joint=True)
+    for kernel, more in zip((*op.fwd, *op.bwd), (64 / rows, 64 / rows, 0.0), strict=True):
+        sides = _sides(kernel)
+        assert _edge_samples(sides) == pytest.approx(more)
+        assert own_sides(sides)[0, :, 0].tolist() == [s.fixed * (s.per_sample == 0) for s in (
+            kernel.m, kernel.n, kernel.k, kernel.groups)]  # fmt: skip
+    if rows > 128:
+        assert 1 + 64 / rows == pytest.approx(tiled, rel=0.06)
+    one = grouped_linear("experts", 1000.0, 256, 128, 1, joint=True)
+    assert _edge_samples(_sides(one.fwd[0])) == 0.0
 
 
 def test_products_without_groups_have_no_edges() -> None:

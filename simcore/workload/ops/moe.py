@@ -14,6 +14,9 @@ from simcore.workload.saved import Saved
 #: issue: 8.6 us for one expert's product on Grace (TransformerEngine issue 2897: 64 experts of two
 #: products, 1.2 ms forward and 2.1 ms backward) over 114 us (runtime.yaml).
 LOOPED_ISSUE = 0.075
+#: Rows of a tile of products grouped by expert: those of torch's kernel on Hopper, 128 x 256
+#: (aten/src/ATen/native/cuda/GroupMM.cu, dispatch_bf16_grouped_kernel_on_tile_size).
+TILE_ROWS = 128.0
 
 
 def route(
@@ -90,12 +93,15 @@ def grouped_linear(
     Each group is a separate launch, as in Transformer Engine's GroupedLinear and in models that
     loop over their experts; the launches run in parallel. ``joint``: one launch for all groups.
     ``looped``: a C++ loop issues them, as in GroupedLinear, not Python. ``edge_rows``: rows of a
-    tile; one that lies across the edge of two groups is computed for both.
+    tile; one that lies across the edge of two groups is computed for both. Otherwise each group
+    begins a tile and has as many rows as were routed to it, so that its last tile is half empty on
+    average: the fixed part of ``m``.
     """
     launches = 1.0 if joint else float(experts)
     issues = 1.0 + LOOPED_ISSUE * launches if looped else None
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
-    each = Affine(edge_rows * (experts - 1) / experts, rows / experts)
+    at_edges = edge_rows * (experts - 1) / experts
+    each = Affine(at_edges or TILE_ROWS / 2.0 * (experts > 1), rows / experts)
 
     def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
         return Kernel(
@@ -106,7 +112,7 @@ def grouped_linear(
 
     bwd = [product(each, Affine(k), Affine(n), rows * n)]
     if weight_grad:
-        bwd.append(product(Affine(k), Affine(n), each, 0.0))
+        bwd.append(product(Affine(k), Affine(n), Affine(at_edges, rows / experts), 0.0))
     return Op(
         name=name,
         fwd=(product(each, Affine(n), Affine(k), rows * k),),
