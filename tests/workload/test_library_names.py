@@ -53,7 +53,7 @@ def test_an_unknown_model_of_a_library_is_named(text: str, first: str) -> None:
     ("text", "said"),
     [
         ("lama3-8b", "did you mean 'llama3-8b'"), ("wav2vec2", "did you mean one of wav2vec2-base"),
-        ("deeplabv3", "package.module:function"), ("yolov8n", "package.module:function"),
+        ("deeplabv3", "package.module:function"), ("pointpillars", "package.module:function"),
     ],
 )  # fmt: skip
 def test_slips_stay_slips_and_what_is_far_is_told_the_way(text: str, said: str) -> None:
