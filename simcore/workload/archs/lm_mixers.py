@@ -159,13 +159,8 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
 
     transformers, Qwen3NextGatedDeltaNet; Megatron-Core, gated_delta_net.py.
     """
-    s = m.delta
-    rows = float(m.seq)
-    body.param("A_log", s.value_heads)
-    body.param("dt_bias", s.value_heads)
-    body.param("conv1d.weight", s.channels * s.conv)
-    if m.conv_bias:
-        body.param("conv1d.bias", s.channels)
+    s, rows = m.delta, float(m.seq)
+    _delta_params(body, m, s.value_heads)
     qkv, z, each = s.channels, s.values, s.value_heads
     widths = {1: (qkv + z + 2 * each,), 2: (qkv + z, 2 * each), 4: (qkv, z, each, each)}
     for i, width in enumerate(widths[m.products]):
@@ -173,9 +168,23 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
     if more := m.products - 1:
         high = reads in body.high
         body.add(ops.accumulate("mixer.inputs", rows * m.hidden, times=more, high=high))
-    taken = rows * (s.channels + s.values)
+    body.add(ops.copy("mixer.parts", rows * (s.channels + s.values)))
+    _delta_rule(body, m, s, bias=m.bias)
+
+
+def _delta_params(body: Body, m: MixerShape, steps: int) -> None:
+    """Add the parameters of decays, of as many ``steps``, and of the convolution."""
+    body.param("A_log", m.delta.value_heads)
+    body.param("dt_bias", steps)
+    body.param("conv1d.weight", m.delta.channels * m.delta.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", m.delta.channels)
+
+
+def _delta_rule(body: Body, m: MixerShape, s: ops.DeltaShape, *, bias: bool) -> None:
+    """Add what follows the products of the input: convolution, rule, gated norm, product."""
+    rows = float(m.seq)
     body.add(
-        ops.copy("mixer.parts", taken),
         ops.causal_conv("mixer.conv", m.seq, s.channels, s.conv),
         ops.delta_gates("mixer.gates", s),
         ops.delta_split("mixer.split", s),
@@ -183,7 +192,7 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
         _untrained(body, ops.gated_norm("mixer.rms", rows * s.value_heads, s.value_dim)),
     )
     body.param("mixer.norm.weight", s.value_dim)
-    body.linear("out_proj", rows, s.values, m.hidden, bias=m.bias, reads="mixer.rms")
+    body.linear("out_proj", rows, s.values, m.hidden, bias=bias, reads="mixer.rms")
 
 
 def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
@@ -192,11 +201,7 @@ def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
     Two narrow products each compute the decays and the norm's gate from the input.
     """
     s, rows = replace(m.delta, by_channel=True), float(m.seq)
-    body.param("A_log", s.value_heads)
-    body.param("dt_bias", s.keys)
-    body.param("conv1d.weight", s.channels * s.conv)
-    if m.conv_bias:
-        body.param("conv1d.bias", s.channels)
+    _delta_params(body, m, s.keys)
     inner = {"q": s.keys, "k": s.keys, "v": s.values}
     for part, width in inner.items():
         body.linear(part, rows, m.hidden, width, reads=reads)
@@ -209,14 +214,8 @@ def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
     body.add(
         ops.accumulate("mixer.inputs", rows * m.hidden, times=5, high=high),
         ops.copy("mixer.parts", rows * s.channels, as_it_lies=True),
-        ops.causal_conv("mixer.conv", m.seq, s.channels, s.conv),
-        ops.delta_gates("mixer.gates", s),
-        ops.delta_split("mixer.split", s),
-        ops.delta_rule("mixer.rule", s),
-        _untrained(body, ops.gated_norm("mixer.rms", rows * s.value_heads, s.value_dim)),
     )
-    body.param("mixer.norm.weight", s.value_dim)
-    body.linear("out_proj", rows, s.values, m.hidden, reads="mixer.rms")
+    _delta_rule(body, m, s, bias=False)
 
 
 def lightning(body: Body, s: AttentionShape, reads: str) -> None:

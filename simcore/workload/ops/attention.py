@@ -37,7 +37,6 @@ def sdpa(
     head_dim: int,
     *,
     causal: bool = False,
-    save_qkv: bool = True,
     value_dim: int = 0,
     window: int = 0,
     chunked: bool = False,
@@ -91,7 +90,7 @@ def sdpa(
     wide = flop if in_fp8 else flop * 2.0 * max(head_dim, value_dim) / (head_dim + value_dim)
     fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv + mask, **geometry)
     bwd = Kernel(kind=kind, flop=2.5 * wide, low=4 * q + 2 * kv + mask, launches=3.0, **geometry)
-    kept = out + (qs + kv) * save_qkv
+    kept = out + qs + kv
     saved = Saved(
         low=kept * (not in_fp8), matmul=kept * in_fp8, raw_bytes=4.0 * batch * heads * seq_q
     )

@@ -165,14 +165,14 @@ def instance_norm(name: str, elems: float, channels: int) -> Op:
     return replace(norm, fwd=fwd, bwd=bwd)
 
 
-def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = True) -> Op:
+def softmax(name: str, elems: float, *, row: float = 1.0) -> Op:
     """Softmax over ``elems`` elements per sample in rows of ``row`` elements (1: length unknown).
 
     Saves its output.
     """
     fwd = Kernel(kind="softmax", high=2 * elems, n=Affine(row))
     bwd = Kernel(kind="softmax", high=3 * elems, n=Affine(row))
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems))
 
 
 def cast(elems: float, *, narrow: bool = False) -> Kernel:

@@ -20,7 +20,6 @@ def lstm(
     hidden: int,
     *,
     save_input: bool = True,
-    save_output: bool = True,
     input_grad: bool = True,
 ) -> Op:
     """LSTM of one direction over ``steps`` positions per sample, ``k`` inputs, ``hidden`` wide.
@@ -67,7 +66,7 @@ def lstm(
                 m=Affine(0, steps), n=Affine(k), k=Affine(_GATES * hidden),
             )
         )  # fmt: skip
-    kept = steps * hidden * (6.0 + save_output) + steps * k * save_input
+    kept = steps * hidden * 7.0 + steps * k * save_input
     return Op(
         name=name,
         fwd=(of_input, step(_GATES * hidden, hidden), pointwise(POINTWISE[0])),
