@@ -64,6 +64,9 @@ class Precision:
     conv_peak: PeakName | None = None
     nvidia_family: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.grad_bytes, self.main_grads))  # few others of that name
+
     def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
         """Bytes moved to convert an element to the products' format.
 

@@ -130,6 +130,12 @@ class Strategy:
     waits_for_gradients: bool = True
     nccl: NcclLimits = NcclLimits()
 
+    def __hash__(self) -> int:
+        """Of what mostly differs: strategies are keys of many caches."""
+        ranks = self.shard_ranks, self.expert_ranks
+        how = self.parallelism, self.recompute, self.recompute_modules, self.optimizer.name
+        return hash((*how, *ranks, self.precision, self.program, self.issuer))
+
     @property
     def eager(self) -> bool:
         """Whether the host issues PyTorch's operators one by one."""

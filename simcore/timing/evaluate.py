@@ -133,8 +133,12 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
     """The step graph of a workload under a strategy."""
     # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
     recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
-    shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
-    return _program(outline(workload), shape, n_classes, recomputed)
+    return _program(outline(workload), _without_recompute(strategy), n_classes, recomputed)
+
+
+@lru_cache(maxsize=1000)
+def _without_recompute(strategy: Strategy) -> Strategy:
+    return replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
 
 
 @lru_cache(maxsize=1000)
