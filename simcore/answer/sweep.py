@@ -20,7 +20,7 @@ from simcore.memory.job import fullest_over, memory_over
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
-from simcore.timing.evaluate import Steps
+from simcore.timing.evaluate import Steps, without_recompute
 from simcore.timing.points import Knob, Points
 from simcore.timing.steps import point_values, steps_of_alike
 from simcore.workload.sharding import Stage
@@ -232,10 +232,18 @@ def alike(one: Request, other: Request) -> bool:
 def _whatever_recompute(request: Request) -> tuple[object, ...]:
     """What decides about time and memory beside the model's parts and recompute."""
     r, placed = request, request.placed
-    shape = replace(r.strategy, recompute="none", recompute_modules=(), recompute_layers=0)
     layout = None if placed is None else placed.layout
     held = r.peak_workload is None
-    return shape, layout, r.cluster, r.profile, r.loading, r.shares, r.growing_segments, held
+    return (
+        without_recompute(r.strategy),
+        layout,
+        r.cluster,
+        r.profile,
+        r.loading,
+        r.shares,
+        r.growing_segments,
+        held,
+    )
 
 
 #: Points per row from which on it pays to evaluate few of them (``at_counts``).

@@ -133,11 +133,12 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
     """The step graph of a workload under a strategy."""
     # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
     recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
-    return _program(outline(workload), _without_recompute(strategy), n_classes, recomputed)
+    return _program(outline(workload), without_recompute(strategy), n_classes, recomputed)
 
 
 @lru_cache(maxsize=1000)
-def _without_recompute(strategy: Strategy) -> Strategy:
+def without_recompute(strategy: Strategy) -> Strategy:
+    """What a strategy has in common with those that differ from it in recompute alone."""
     return replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
 
 
