@@ -139,6 +139,7 @@ def test_wrong_events_are_named(events: list[tuple[int, int | None]]) -> None:
 def test_nothing_takes_nothing() -> None:
     result = run((0, 0), (0, None))
     assert result.peak_reserved_bytes == 0
+    assert result.address.tolist() == [0, 0]
     assert replay([]).fragmentation_frac == 0.0
 
 
@@ -198,6 +199,7 @@ def test_no_block_overlaps_and_nothing_is_lost(events: list[Event], config: dict
         for e in result.segment_events
     )
     assert total == sum(s.n_bytes for s in result.segments)
+    assert all(e.n_bytes > 0 for e in result.segment_events)
     if result.failed_at is None and len(result.reserved):
         assert total == result.reserved[-1]
 
@@ -249,3 +251,37 @@ def test_a_limit_may_be_filled_and_not_passed(
     assert run(*events, limit_bytes=least * MIB, **config).failed_at is None
     failed = run(*events, limit_bytes=least * MIB - 1, **config)
     assert failed.failed_at == len(sizes) - 1
+
+
+def test_pages_that_a_neighbour_still_uses_stay_mapped() -> None:
+    """Of 10 to 50 MiB freed the pages from 20 to 40 are whole; what is left holds 10 MiB twice."""
+    full = ((0, 10 * MIB), (1, 40 * MIB), (2, 10 * MIB), (1, None), (3, MIB))
+    given: dict[str, Any] = {"expandable_segments": True, "limit_bytes": 60 * MIB}
+    result = run(*full, (4, 10 * MIB), (5, 10 * MIB), **given)
+    assert result.reserved.tolist() == [n * MIB for n in (20, 60, 60, 60, 42, 42, 42)]
+    assert result.n_retries == 1
+    start = result.address[0]
+    assert (result.address[-2:] - start).tolist() == [10 * MIB, 40 * MIB]
+    (unmapped,) = (e for e in result.segment_events if e.action == "segment_unmap")
+    assert (unmapped.address - start, unmapped.n_bytes) == (20 * MIB, 20 * MIB)
+    # What is mapped again merges with both sides: all 40 MiB are one block once more.
+    again = run(*full, (3, None), (4, 40 * MIB), (4, None), (5, 40 * MIB), **given)
+    assert again.failed_at is None
+    assert again.address[-1] == again.address[1]
+
+
+def test_a_hole_of_just_the_size_is_mapped_again_and_leaves_nothing_of_it() -> None:
+    events = ((0, 20 * MIB), (1, 20 * MIB), (2, 20 * MIB), (1, None), (3, MIB), (3, None))
+    given: dict[str, Any] = {"expandable_segments": True, "limit_bytes": 60 * MIB}
+    back = run(*events, (4, 20 * MIB), (0, None), (4, None), (2, None), (5, 60 * MIB), **given)
+    assert back.failed_at is None
+    assert back.address[6] == back.address[1]
+    assert back.address[-1] == back.address[0]
+
+
+def test_a_block_without_a_whole_page_gives_nothing_back() -> None:
+    """15 to 25 MiB freed: it lies on two pages, both of which its neighbours use."""
+    events = ((0, 15 * MIB), (1, 10 * MIB), (2, 15 * MIB), (1, None), (3, MIB))
+    result = run(*events, expandable_segments=True, limit_bytes=40 * MIB)
+    assert result.failed_at == 4
+    assert {e.action for e in result.segment_events} == {"segment_map"}

@@ -103,3 +103,20 @@ def test_without_an_end_uneven_loads_wait_by_the_lead_of_workers_alone() -> None
     assert found[0] == found[1] == found[2]
     spread = 0.4 / 2**0.5 * expected_maximum(16 * 8)
     assert found[0] == pytest.approx(2.0 / 8 * (1 + min(spread, spread**2 / 2)))
+
+
+def test_a_loader_at_twice_its_rate_halves_samples_and_starts_and_one_switched_off_takes_none() -> (
+    None
+):
+    fast, off = points(loader=2.0, use_loader=1.0), points(loader=2.0, use_loader=0.0)
+    assert step_s(1.0, fast) == pytest.approx(1.0 + (0.08 + 1.0) / 22)
+    assert step_s(1.0, off) == pytest.approx(1.0)
+    lives = Loading(704.0, 1.0, 8, persistent=True)
+    assert step_s(0.01, fast, data=lives) == pytest.approx(1.0 / 8)
+
+
+def test_each_of_a_step_s_micro_batches_takes_the_loader_s_time() -> None:
+    lives = Loading(704.0, 1.0, 8, persistent=True)
+    loader = Loader(lives, one_process=False, cores=96.0, slower=1.0, share=1.0)
+    found, allowed = loader.step_s(points(grad_accum=3.0), np.array([0.01]))
+    assert found.tolist() == allowed.tolist() == pytest.approx([3 * 2.0 / 8])
