@@ -46,12 +46,16 @@ def command_meant(typed: str, known: Collection[str]) -> str:
 def option_meant(typed: str, known: Collection[str]) -> str:
     """The known option that ``typed`` probably means (``--micro-batch`` for ``--batch-size``).
 
-    A name that another program uses comes first, then the nearest spelling. Empty where there is
-    neither.
+    A name that another program uses comes first, then the one option that begins with what is typed
+    (``--seq-len`` for ``--seq``), then the nearest spelling. Empty where there is none.
     """
     name = typed.lstrip("-").replace("_", "-").lower()
     for ours, theirs in (*called().items(), *_OF_SOME.items()):
         if name in theirs.split() and (not ours or f"--{ours.split()[0]}" in known):
             return ours and f"--{ours}"
     long = [k.lstrip("-") for k in known if k.startswith("--")]
+    for start in (f"{name}-", name):
+        begun = [option for option in long if option.startswith(start)]
+        if len(begun) == 1:
+            return f"--{begun[0]}"
     return next((f"--{near}" for near in nearest(name, long, 1) if len(near) > 2), "")

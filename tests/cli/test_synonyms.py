@@ -32,6 +32,9 @@ def test_no_name_has_two_meanings() -> None:
         ("--tensor-model-parallel-size", "--tp"),
         ("--recomputee", "--recompute"),
         ("--torch_compile", "--compile on"),
+        ("--grad-checkpointing", "--recompute full"),
+        ("--tp-size", "--tp"),
+        ("--seq", "--seq-len"),
         ("--verbose", ""),
     ],
 )

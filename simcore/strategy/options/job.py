@@ -47,7 +47,8 @@ DECLARED = (
         help="Cluster as NODESxGPUSxTYPE; several parts joined by + where GPU types are mixed.",
         control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
                         example="4x8xA6000ada"),
-        called={"": "gpu num-gpus ngpus n-gpus world-size cluster hardware device devices g"},
+        called={"": "gpu gpu-type num-gpus ngpus n-gpus world-size cluster hardware device devices "
+                    "g"},
         messages=(
             r"^unknown gpu", r"NODESxGPUSxTYPE", r"^node count", r"^GPUs a node",
             r"no GPUs given", r"^node ", r"has a comma: join the GPUs",
@@ -73,7 +74,7 @@ DECLARED = (
     Option(
         name="zero", part="shorthand", heading="Job", kind=Whole(least=1, most=3),
         help="ZeRO stage 1 to 3, short for --strategy zeroN.", axis=Axis(),
-        called={"": "zero-stage stage"},
+        called={"": "zero-stage stage", "1": "zero1", "2": "zero2", "3": "zero3"},
     ),
     Option(
         name="micro_batch", common=True,
@@ -152,7 +153,7 @@ DECLARED = (
         control=Control(label="Recompute", group="Strategy", place=1, example="full",
                         values="none,full"),
         called={"": "activation-checkpoint checkpointing ac recompute-granularity",
-                "full": "gradient-checkpointing activation-checkpointing"},
+                "full": "grad-checkpointing gradient-checkpointing activation-checkpointing"},
     ),
     Option(
         name="launch", common=True, heading="Job", kind=File(metavar="FILE|FLAGS"),

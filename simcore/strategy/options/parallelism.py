@@ -39,7 +39,7 @@ DECLARED = (
         axis=Axis(), in_launch=True, resolved="placed.layout.tp",
         control=Control(label="Tensor parallel", group=LAYOUT_GROUP, most=4096, example=8,
                         values="1,2,4,8"),
-        called={"": "tensor-parallel tensor-parallel-size tensor-parallel-degree "
+        called={"": "tp-size tensor-parallel tensor-parallel-size tensor-parallel-degree "
                     "tensor-model-parallel-size"},
         launch_keys={"megatron": "tensor-model-parallel-size model-parallel-size",
                      "torchtitan": "tensor_parallel_degree"},
@@ -59,8 +59,8 @@ DECLARED = (
         help="Pipeline stages.", axis=Axis(), in_launch=True, resolved="placed.layout.pp",
         control=Control(label="Pipeline stages", group=LAYOUT_GROUP, most=4096, example=2,
                         values="1,2,4,8"),
-        called={"": "pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "
-                    "pipeline-model-parallel-size"},
+        called={"": "pp-size pipeline pipeline-parallel pipeline-parallel-size "
+                    "pipeline-parallel-degree pipeline-model-parallel-size"},
         launch_keys={"megatron": "pipeline-model-parallel-size",
                      "torchtitan": "pipeline_parallel_degree"},
         messages=(r"\bpp=", r"\bpipeline"),
@@ -115,7 +115,7 @@ DECLARED = (
         help="Context-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.cp",
         control=Control(label="Context parallel", group=LAYOUT_GROUP, most=4096, example=2,
                         values="1,2,4,8"),
-        called={"": "context-parallel context-parallel-size context-parallel-degree "
+        called={"": "cp-size context-parallel context-parallel-size context-parallel-degree "
                     "sequence-parallel-size"},
         launch_keys={"megatron": "context-parallel-size", "torchtitan": "context_parallel_degree",
                      "deepspeed": "sequence_parallel_size"},
@@ -135,7 +135,7 @@ DECLARED = (
         help="Expert-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.ep",
         control=Control(label="Expert parallel", group=LAYOUT_GROUP, most=4096, example=8,
                         values="1,2,4,8"),
-        called={"": "expert-parallel expert-parallel-size expert-parallel-degree "
+        called={"": "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
                     "expert-model-parallel-size"},
         launch_keys={"megatron": "expert-model-parallel-size",
                      "torchtitan": "expert_parallel_degree"},
