@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,13 @@ def test_yaml_with_sections() -> None:
         ("--tensor-model-parallel-size 2 --expert-model-parallel-size 4 "
          "--expert-tensor-parallel-size 1", "expert_tp", 1),
         ("--tensor-model-parallel-size 2 --num-experts 8", "expert_tp", None),
+        ("--tensor-model-parallel-size 2 --expert-model-parallel-size 4 "
+         "--expert-tensor-parallel-size 4", "expert_tp", 4),
+        ("--defer-embedding-wgrad-compute", "deferred_heads", 10**6),  # no limit: all of them
+        ("--defer-embedding-wgrad-compute --wgrad-deferral-limit 0", "deferred_heads", 10**6),
+        ("--defer-embedding-wgrad-compute --wgrad-deferral-limit 3", "deferred_heads", 3),
+        ("--wgrad-deferral-limit 3", "deferred_heads", None),
+        ("--cuda-graph-scope attn", "issuer", "megatron"),  # --cuda-graph-impl: none by default
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-enable-deepep",
          "dispatcher", "deepep"),
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex "
@@ -266,6 +274,46 @@ def test_messages_in_filling() -> None:
     filling = read_launch(f"{flags} --overlap-p2p-communication-warmup-flush")
     assert filling.overlap == "pipeline"
     assert any("filling" in a for a in filling.approximated)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", None),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+         "all inputs are kept"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 24 "
+         "--num-layers 24", None),
+        ("--cuda-graph-impl local --cuda-graph-scope mamba", "as eager"),
+        ("--cuda-graph-impl nvidia", "is unknown"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp8", "moments are predicted in fp32"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", None),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype fp16", None),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype fp32",
+         "moments are predicted in fp32"),
+    ],
+)  # fmt: skip
+def test_what_is_followed_in_part_is_told(flags: str, told: str | None) -> None:
+    common = "--micro-batch-size 1 --bf16 --use-distributed-optimizer"
+    found = read_launch(f"{common} {flags}").approximated
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+
+
+@pytest.mark.parametrize(("layers", "method", "counted"), [(None, "uniform", 1), (4, "block", 4)])
+def test_layers_that_run_again_are_written_as_counts_of_a_method(
+    layers: int | None, method: str, counted: int
+) -> None:
+    """uniform: every layer by itself; block: so many from the first on (arguments.py)."""
+    full = Job(
+        model="llama3-8b", strategy="zero1", micro_batch=1, grad_accum=1, precision="bf16",
+        recompute="full", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+        recompute_layers=layers,
+    )  # fmt: skip
+    words = emit("megatron", full).text.split()
+    stated = dict(pairwise(words))
+    assert stated["--recompute-method"] == method
+    assert stated["--recompute-num-layers"] == str(counted)
 
 
 def test_what_makes_results_repeat_is_told_to_cost_time() -> None:

@@ -31,6 +31,14 @@ def python(folder: Path, body: str) -> Launch:
     return read_launch(str(file))
 
 
+@pytest.mark.parametrize(("tokens", "told"), [(16384, False), (20000, True)])
+def test_tokens_of_a_pass_are_whole_sequences(tokens: int, told: bool) -> None:
+    words = f"--training.num_tokens_per_microbatch_per_dp_rank={tokens}"
+    launch = line(f"--module llama3 --config llama3_8b {words}")
+    assert launch.micro_batch == 2
+    assert any("is no multiple of" in a for a in launch.approximated) == told
+
+
 def test_new_sections() -> None:
     launch = read_launch(str(SAMPLES / "torchtitan_llama3.toml"))
     assert launch.words() == {
@@ -85,6 +93,31 @@ def test_degrees_and_precision(text: str, expected: tuple[str, str]) -> None:
 def test_replicas_on_more_gpus_would_be_hsdp() -> None:
     launch = read("[parallelism]\ndata_parallel_replicate_degree = 8")
     assert launch.n_gpus == 8 and "HSDP" in launch.whole_world
+
+
+@pytest.mark.parametrize(
+    ("text", "micro_batch", "grad_accum"),
+    [
+        ("", 8, 1),  # the default local batch (config_manager.py)
+        ("[parallelism]\npipeline_parallel_degree = 2", 1, 8),
+        ("[training]\nlocal_batch_size = 6\n[parallelism]\npipeline_parallel_degree = 2\n"
+         "pipeline_parallel_microbatch_size = 3", 3, 2),
+        ("[training]\nlocal_batch_size = 6\n[parallelism]\npipeline_parallel_microbatch_size = 3",
+         6, 1),
+    ],
+)  # fmt: skip
+def test_with_a_pipeline_the_local_batch_passes_in_pieces(
+    text: str, micro_batch: int, grad_accum: int
+) -> None:
+    launch = read(text)
+    assert (launch.micro_batch, launch.grad_accum) == (micro_batch, grad_accum)
+
+
+def test_two_copies_of_four_shards_are_eight_gpus() -> None:
+    launch = read(
+        "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4"
+    )
+    assert (launch.strategy, launch.shard_ranks, launch.n_gpus) == ("zero3", 4, 8)
 
 
 @pytest.mark.parametrize(
