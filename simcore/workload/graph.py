@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from simcore.base.record import Same, dataclass, replace
 from simcore.workload.saved import NOTHING, Saved
@@ -59,8 +59,7 @@ TIE = "tie"
 NEXT_TOKENS = "mtp.tokens"
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(NamedTuple):
     """A quantity that is linear in the local batch: ``fixed + per_sample * batch``."""
 
     fixed: float = 0.0
