@@ -115,7 +115,7 @@ def inputs_from(
     zoo = _written_out(model, options)
     if zoo:
         options = {**options, "attention": None}
-    tries.make("record", lambda: _model(model, zoo, inputs, settings))
+    tries.make("record", lambda: _model(model, zoo, inputs, settings, launched))
     tries.make("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = tries.get("record")
     options = _with_captured(record, options)
@@ -176,15 +176,19 @@ def _described(launched: Launched, options: Options) -> dict[str, Any]:
 
 
 def _model(
-    model: str | Path | ModelSource, zoo: str, inputs: tuple[str, ...], settings: object
-) -> ModelSource:
-    """The model by its name.
+    model: str | Path | ModelSource, zoo: str, inputs: tuple[str, ...], settings: object,
+    launched: Launched | None,
+) -> ModelSource:  # fmt: skip
+    """The model by its name, with what a launch file says of its encoders.
 
     ``zoo``: name of a timm model to trace with its attention written as separate operations (no
     fused kernel); "" uses ``model`` as it is.
     """
     if not zoo:
-        return model_of(model, inputs, settings)
+        record = model_of(model, inputs, settings)
+        if launched is None:
+            return record
+        return with_settings(record, launched.of_encoders(record, settings_given(settings)))
     from simcore.workload.trace import trace_zoo  # few jobs are of such models
 
     return with_settings(trace_zoo(zoo, inputs, "written"), settings)

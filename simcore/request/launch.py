@@ -16,6 +16,8 @@ from simcore.strategy.dialects import Launch, read_launch, title_of
 from simcore.strategy.options.values import shown
 from simcore.strategy.strategy import SINGLE
 from simcore.workload.archs.lm_attention import ATTENTIONS
+from simcore.workload.models import ModelRecord
+from simcore.workload.settings import record_kinds
 
 #: Options that detail the recompute mode: not read from the file where the user gives a mode.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
@@ -62,6 +64,11 @@ class Launched:
         found = {k: v for k, v in self.launch.settings.items() if k in has and k not in given}
         side = _side_of(self.launch.settings, has)
         return {"image": side, **found} if side and "image" not in given else found
+
+    def of_encoders(self, record: object, given: Collection[str] = ()) -> dict[str, Any]:
+        """The file's settings of the record's frozen networks: what of an encoder is trained."""
+        has: Collection[str] = record_kinds(record) if isinstance(record, ModelRecord) else ()
+        return {k: v for k, v in self.launch.settings.items() if k in has and k not in given}
 
     def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
         """The options without those of the file that do not apply to the model.

@@ -143,6 +143,18 @@ def test_the_first_stage_needs_no_optimizer_for_the_language_model() -> None:
     )
 
 
+def test_the_first_stage_is_the_same_by_its_line_and_what_a_user_sets_wins() -> None:
+    line = (
+        "deepspeed llava/train/train_mem.py --deepspeed zero2.json --bf16 True --vision_tower "
+        "clip-vit-large-patch14-336 --model_name_or_path lmsys/vicuna-7b-v1.5 "
+        "--tune_mm_mlp_adapter True"
+    )
+    made = api.predict("llava-1.5-7b", "8xA100", launch=line)
+    assert made.n_params == 1024 * 4096 + 4096 + 4096 * 4096 + 4096 + 2 * 1024
+    whole = api.predict("llava-1.5-7b", "8xA100", launch=line, settings={"trained": "all"})
+    assert whole.n_params == pytest.approx(made.n_params + 304e6, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [
