@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simcore.answer.predict import predict
-from simcore.calibrate.machine_record import Facts, Found, record_of
+from simcore.calibrate.machine_record import Facts, Machine, record_of
 from simcore.hardware.calibrations import (
     Calibration,
     Contention,
@@ -32,7 +32,7 @@ def fitted(value: float) -> Fitted:
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found() -> Machine:
     return record_of(
         Facts(
             name="box", kind="cpu", device="A processor", source="a test", ranks=4, cores=4,
@@ -61,7 +61,7 @@ def profile() -> Profile:
     )  # fmt: skip
 
 
-def request(found: Found, profile: Profile, ranks: int) -> Request:
+def request(found: Machine, profile: Profile, ranks: int) -> Request:
     model = MODELS["mnist-cnn"]
     strategy = Strategy(precision=PRECISIONS["fp32"], optimizer=OPTIMIZERS["adamw"])
     return Request(
@@ -70,7 +70,7 @@ def request(found: Found, profile: Profile, ranks: int) -> Request:
     )  # fmt: skip
 
 
-def test_two_ranks_keep_the_measured_share_of_their_rates(found: Found, profile: Profile) -> None:
+def test_two_ranks_keep_the_measured_share_of_their_rates(found: Machine, profile: Profile) -> None:
     one, two = (
         class_rates(found.cluster(n).groups[0], PRECISIONS["fp32"], profile) for n in (1, 2)
     )
@@ -83,14 +83,16 @@ def test_two_ranks_keep_the_measured_share_of_their_rates(found: Found, profile:
     assert two.update_bytes_per_s == pytest.approx(0.5 * one.update_bytes_per_s)
 
 
-def test_a_processor_issues_for_nothing_and_copies_nothing(found: Found, profile: Profile) -> None:
+def test_a_processor_issues_for_nothing_and_copies_nothing(
+    found: Machine, profile: Profile
+) -> None:
     rates = class_rates(found.cluster(1).groups[0], PRECISIONS["fp32"], profile)
     assert rates.host_issue_s == 0.0
     assert rates.kernels.start_s == 5e-6
     assert np.isinf(rates.h2d_bytes_per_s)
 
 
-def test_speed_up_is_against_a_rank_that_is_alone(found: Found, profile: Profile) -> None:
+def test_speed_up_is_against_a_rank_that_is_alone(found: Machine, profile: Profile) -> None:
     """Two ranks that hinder each other gain less than two that do not."""
     alone = central_step_s(request(found, profile, 1))
     both = predict(request(found, profile, 2))

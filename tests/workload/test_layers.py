@@ -15,6 +15,7 @@ from simcore.workload.archs import (
     FROZEN_LAYER_LISTS,
     LAYER_LISTS,
 )
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.layers import LayerList, Layers, Values
 from simcore.workload.archs.tape import Tape
 from simcore.workload.graph import Affine, Kernel
@@ -150,7 +151,8 @@ def test_each_record_is_an_architecture_and_states_defaults_among_its_choices() 
         for stated in record["settings"].values():
             if isinstance(stated, dict) and "choices" in stated:
                 assert stated["default"] in stated["choices"]
-        parameters = signature(LayerList(name)).parameters
+        kind = BodyList if "body" in record else LayerList
+        parameters = signature(kind(name)).parameters
         unit = [] if "frozen" in record else ["sample_unit"]
         assert list(parameters) == ["name", *unit, *record["settings"]]
 
