@@ -16,7 +16,15 @@ from simcore.request.resolved import Loading
 from simcore.step.kernels import KINDS
 from simcore.strategy.communication import Overlap
 from simcore.strategy.optimizers import StepImpl
-from simcore.timing.evaluate import CHUNK, Job, _spread, evaluate, evaluate_parts
+from simcore.strategy.programs.mechanisms import Recompute
+from simcore.timing.evaluate import (
+    CHUNK,
+    Job,
+    _spread,
+    evaluate,
+    evaluate_parts,
+    program_of,
+)
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
 from simcore.timing.rates import class_rates
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
@@ -398,3 +406,36 @@ def test_figures_of_parts_go_to_the_tasks_of_each_part() -> None:
     assert _spread(of_two, parts).tolist() == [[2.0], [1.0], [2.0]]
     for of_all in (np.array([5.0, 6.0]), np.array([[5.0, 6.0]])):
         assert np.broadcast_to(_spread(of_all, parts), (3, 2)).tolist() == [[5.0, 6.0]] * 3
+
+
+def test_terms_that_are_asked_for_are_those_of_the_whole_breakdown() -> None:
+    job, at = Job(one_linear(), PLAIN, (device(1e9, 1e8),)), points(micro_batch=4.0)
+    whole = evaluate(job, at).terms_s
+    some = evaluate(job, at, terms=("forward", "optimizer", "no such term")).terms_s
+    assert set(some) == {"forward", "optimizer"} < set(whole)
+    assert {name: some[name][0] for name in some} == {name: whole[name][0] for name in some}
+
+
+def test_a_host_that_issues_sums_of_gradients_has_one_launch_more_a_tensor() -> None:
+    """Of two tensors, in each micro-step but a single one; 10 us a launch."""
+    two = workload([block("fc", [256, 512])])
+    job = Job(two, FLAT, (device(1e9, 1e8, host_issue_s=1e-5),))
+    one, three = (
+        float(evaluate(job, points(grad_accum=n, **ALONE)).host_micro_s[0]) for n in (1.0, 3.0)
+    )
+    assert three - one == pytest.approx(2 * 1e-5)
+
+
+def test_layers_run_again_in_the_graph_where_their_recompute_does_not_stop_early() -> None:
+    """Whole layers forward in backward; one that stops early is in the kernels of its backward."""
+    layer = replace(one_linear().blocks[0], recomputable=True)
+    net = workload([layer])
+    stops = replace(PLAIN.program, recompute=Recompute(stops_early=True))
+    phases = {}
+    for name, how in {
+        "none": PLAIN,
+        "again": replace(PLAIN, recompute="full"),
+        "early": replace(PLAIN, recompute="full", program=stops),
+    }.items():
+        phases[name] = program_of(net, how, 1).weights.sum(axis=0).tolist()
+    assert phases == {"none": [1.0, 1.0], "again": [2.0, 1.0], "early": [1.0, 1.0]}
