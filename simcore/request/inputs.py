@@ -186,9 +186,8 @@ def _model(
     """
     if not zoo:
         record = model_of(model, inputs, settings)
-        if launched is None:
-            return record
-        return with_settings(record, launched.of_encoders(record, settings_given(settings)))
+        said = launched.of_encoders(record, settings_given(settings)) if launched else {}
+        return with_settings(record, said) if said else record
     from simcore.workload.trace import trace_zoo  # few jobs are of such models
 
     return with_settings(trace_zoo(zoo, inputs, "written"), settings)
