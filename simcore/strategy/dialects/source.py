@@ -31,7 +31,8 @@ _RUNS = re.compile(r"^\s*(?:bash|sh|zsh|source|sbatch|\.)\s+(?:-\w+\s+)*([^\s-]\
 _ARGUMENT = re.compile(r"\$(?:(\d)|\{(\d)(?::?-[^}]*)?\})")
 #: A branch of a script's loop over its options: the names of an option, and the variable it sets.
 _OPTION = re.compile(
-    r"^[ \t]*((?:-[\w-]+[ \t]*\|?[ \t]*)+)\)\s*(?:shift\s*;?\s*)?(\w+)=[\"']?\$\{?[12]\}?[\"']?",
+    r"^[ \t]*(-[\w-]+(?:[ \t]*\|[ \t]*-[\w-]+)*)[ \t]*\)\s*(?:shift\s*;?\s*)?"
+    r"(\w+)=[\"']?\$\{?[12]\}?[\"']?",
     re.MULTILINE,
 )
 

@@ -242,3 +242,11 @@ def test_options_that_a_loop_of_a_script_reads(words: str, line: str, tmp_path: 
     found = script_run(Source(f"bash {tmp_path}/s.sh {words}".strip(), "line")).text
     assert (line in found) and (("B=x" in found) == ("-b x" in words))
     assert found.endswith("python t.py $A\n")
+
+
+@pytest.mark.parametrize("line", ["-" * 20_000, "-a|" * 20_000, "-a-b" * 20_000 + " |"])
+def test_a_line_of_dashes_is_no_option_and_is_looked_at_once(line: str, tmp_path: Path) -> None:
+    """Each way to cut it into options would take longer than anybody waits."""
+    (tmp_path / "s.sh").write_text(f"A=1\n{line}\npython t.py $A\n")
+    found = script_run(Source(f"bash {tmp_path}/s.sh -a 5", "line")).text
+    assert "A=1\n" in found
