@@ -16,11 +16,6 @@ from simcore.calibrate.pooling import family_of
 from simcore.hardware.spec import GPUS
 from simcore.physics.expert_layer import TILE_ROWS, Tile
 
-#: FlashInfer's generated kernels take the smallest rows that they consider, half of the largest at
-#: most (csrc/trtllm_fused_moe_kernel_launcher.cu, mSupportedTileNums, selectDefaultTileN): 256 with
-#: 4-bit weights, else 128. TensorRT-LLM times them. They pass all weights of an expert for each
-#: tile of rows.
-_GENERATED, _TIMED, _FOUR_BITS = "trtllm", "trtllm_trtllm", ("nvfp4", "w4a8_mxfp4_mxfp8")
 #: Kernels whose tiles are those of a table, tuned or not.
 TRITON: Final = "triton"
 
@@ -61,8 +56,10 @@ def tile_of(gpu: str, kernel: str, dtype: str, sizes: Array, arrived: Array) -> 
             for tokens, experts, wide in zip(np.round(arrived), local, width, strict=True)
         ], dtype=float).reshape(-1, 2)  # fmt: skip
         return Tile(columns=tiles[:, 1], chosen=tiles[:, 0])
-    if kind == _GENERATED:
-        most = (256 if dtype in _FOUR_BITS else 128) // (1 if kernel == _TIMED else 2)
+    generated = _facts()["generated"]
+    if kind == generated["kind"]:  # these pass all weights of an expert for each tile of rows
+        narrow = "_of_four_bits" if dtype in generated["four_bits"] else ""
+        most = generated[f"most_rows{narrow}"] // (1 if kernel == generated["timed"] else 2)
         l2_size = GPUS[gpu].l2_size
         cached = l2_size.value if l2_size else 0.0
         return Tile(tuple(r for r in TILE_ROWS if r <= most), cached_bytes=cached)
