@@ -1,6 +1,7 @@
 """How many small faults the tests notice: the mutation score.
 
-    python -m benchmarks.mutants [--n 300] [--seed 1] [--folders physics,step] [--jobs 2] [--json]
+    python -m benchmarks.mutants [--n 300] [--seed 1] [--folders physics,step] [--part 1/5]
+                                 [--jobs 2] [--json]
 
 A mutant is a module with one operator, comparison, number or condition changed (cosmic-ray's
 operators). Mutants are drawn at random from the modules of the folders; each runs the tests that
@@ -8,6 +9,7 @@ mirror its module (``tests/physics/test_ring*.py`` of ``simcore/physics/ring.py`
 the mirrored folder where no file is named after it. A mutant that no test notices has survived:
 either a test is missing, or the mutant computes the same (list such mutants in ``EQUIVALENT``).
 The score is the share of noticed mutants, with the lower bound of its 95 % interval (Wilson).
+``--part 2/5`` judges the second fifth of a draw: the parts' counts add up to the draw's.
 """
 
 from __future__ import annotations
@@ -330,6 +332,14 @@ def drawn(folders: Sequence[str], n: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(every, min(n, len(every)))
 
 
+def part_of(mutants: Sequence[Mutant], part: str) -> Sequence[Mutant]:
+    """The part of a draw that ``part`` names: "2/5" is the second fifth. Raises ValueError."""
+    n, of = (int(number) for number in part.split("/"))
+    if not 1 <= n <= of:
+        raise ValueError(f"{part} is no part: write 1/5 to 5/5")
+    return mutants[len(mutants) * (n - 1) // of : len(mutants) * n // of]
+
+
 def main() -> int:
     """Print the score and every mutant that no test noticed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
@@ -338,10 +348,11 @@ def main() -> int:
     parser.add_argument(
         "--folders", default=",".join(FOLDERS), help="or modules of simcore/, by commas"
     )
+    parser.add_argument("--part", default="1/1", help="2/5: the second fifth of the draw alone")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--json", action="store_true", help="every mutant with its outcome")
     asked = parser.parse_args()
-    mutants = drawn(asked.folders.split(","), asked.n, asked.seed)
+    mutants = part_of(drawn(asked.folders.split(","), asked.n, asked.seed), asked.part)
     changes = [change_of(mutant) for mutant in mutants]
     found: list[Judged] = []
 
