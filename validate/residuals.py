@@ -27,7 +27,7 @@ import numpy as np
 
 from simcore.answer.residual import PARTS, part_weights
 from simcore.base.figures import Z80
-from simcore.calibrate.spread_fit import Errors, fit_widths, width_of_a_new_source
+from simcore.calibrate.steps.spread import Errors, fit_widths, width_of_a_new_source
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.memory.spread import is_foreign, program_kind

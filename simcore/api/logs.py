@@ -10,7 +10,7 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.api.signatures import takes_options
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
-from simcore.calibrate.nccl_groups import Stated, beyond_rings, is_nccl_file, read_nccl_groups
+from simcore.calibrate.nccl.groups import Stated, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
@@ -108,7 +108,7 @@ def calibrate_nccl(
     """Fit the links of a cluster to a log of nccl-tests, write them as a calibration file where
     ``output`` is given, and return the calibration.
     """
-    from simcore.calibrate.nccl_profile import calibration_of_nccl
+    from simcore.calibrate.nccl.profile import calibration_of_nccl
     from simcore.calibrate.yaml_text import write_profile
 
     path = Path(file)
@@ -149,8 +149,8 @@ def node_from_topo(
     InvalidConfig for missing arguments.
     """
     from simcore.base.atomic import write_text
-    from simcore.calibrate.machine_record import node_data
-    from simcore.calibrate.op_tables import open_text
+    from simcore.calibrate.machine.record import node_data
+    from simcore.calibrate.tables import open_text
     from simcore.calibrate.yaml_text import yaml_text
     from simcore.hardware.spec import GPUS, NODES
     from simcore.measurements.topology_node import node_of_topology, read_topology

@@ -10,7 +10,7 @@ from simcore.base.errors import Problems, UsageError
 from simcore.workload.permission import names_code, permitted, trusts_call
 
 if TYPE_CHECKING:
-    from simcore.calibrate.curves import Curve
+    from simcore.calibrate.machine.curves import Curve
 
 
 def calibrate_machine(
@@ -29,8 +29,8 @@ def calibrate_machine(
     is not in the database, ``hardware_db/`` records named ``name``. Raises UsageError where torch
     is missing, and one that lists everything that is wrong with the arguments.
     """
-    from simcore.calibrate.launch import run_ranks
-    from simcore.calibrate.machine import THIS_MACHINE
+    from simcore.calibrate.machine.launch import run_ranks
+    from simcore.calibrate.machine.run import THIS_MACHINE
 
     chosen = name or (Path(output).stem if output is not None else THIS_MACHINE)
     target = Path(output) if output is not None else Path(f"{chosen}.yaml")
@@ -51,7 +51,7 @@ def refit_machine(
     ``raw``: the folder that ``calibrate`` wrote beside its profile. Writes ``output``, by default
     NAME.yaml for NAME.raw. Raises UsageError or DataError where the folder is not one.
     """
-    from simcore.calibrate.machine_profile import refit
+    from simcore.calibrate.machine.profile import refit
     from simcore.calibrate.summaries import machine_data
 
     folder = Path(raw)
@@ -71,7 +71,7 @@ def selftest(
     """
     import tempfile
 
-    from simcore.calibrate.launch import run_ranks
+    from simcore.calibrate.machine.launch import run_ranks
 
     target_problems(Path(output or "selftest.yaml"), device).stop()
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +122,7 @@ def calibration_curves(name: str) -> list[Curve]:
 
     Raises DataError where there are no raw measurements.
     """
-    from simcore.calibrate.curves import curves_of
+    from simcore.calibrate.machine.curves import curves_of
     from simcore.hardware.calibrations import calibration_named
 
     return curves_of(calibration_named(name), Path(name))
@@ -147,9 +147,9 @@ def calibrate_model(
     needs several; the kernels are those of one. Raises UsageError where torch is missing, and
     InvalidConfig with everything that is wrong with the arguments.
     """
-    from simcore.calibrate.launch import ranks_here
-    from simcore.calibrate.machine import THIS_MACHINE
-    from simcore.calibrate.model_profile import ModelOptions, calibrate_model, plain_data
+    from simcore.calibrate.job.profile import ModelOptions, calibrate_model, plain_data
+    from simcore.calibrate.machine.launch import ranks_here
+    from simcore.calibrate.machine.run import THIS_MACHINE
     from simcore.hardware.calibrations import calibration_named
 
     target = Path(output) if output is not None else Path(f"{THIS_MACHINE}.yaml")

@@ -234,7 +234,7 @@ def calibrate_from(
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
     refuse_trace(path)
     if all_nccl([path]):
-        from simcore.calibrate.nccl_groups import Stated
+        from simcore.calibrate.nccl.groups import Stated
 
         return calibrate_nccl(
             path, output=target, name=chosen, said=Stated(**said), bad_rows=bad_rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from simcore.calibrate.rank import main
+from simcore.calibrate.machine.rank import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from simcore.base.database import read_yaml, search_roots
 from simcore.base.units import PERCENT, format_seconds
-from simcore.calibrate.machine_record import Machine
+from simcore.calibrate.machine.record import Machine
 from simcore.calibrate.pooling import family_of
 from simcore.calibrate.yaml_text import profile_data
 from simcore.hardware.calibrations import Calibration

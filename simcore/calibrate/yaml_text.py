@@ -11,7 +11,7 @@ from typing import Any, Final
 from simcore.base.atomic import write_text
 from simcore.base.figures import Part
 from simcore.base.units import MIB, MICRO
-from simcore.calibrate.assumed import SOURCES
+from simcore.calibrate.ops.assumed import SOURCES
 from simcore.hardware.calibrations import Calibration, FittedBytes, FittedTime
 
 #: Characters that have a meaning in YAML, and words that YAML does not read as text.
@@ -130,7 +130,7 @@ Profile = dict[str, Any]
 #: Section -> the comment above it; "" is the comment at the top of ``blind.yaml``.
 COMMENTS: Final[Mapping[str, str]] = {
     "": """The shipped profile: shares of datasheets that devices reach, from published op tables.
-Written by `python -m simcore.calibrate.op_fit`: change the tables or that module, not this file.
+Written by `python -m simcore.calibrate.ops.fit`: change the tables or that module, not this file.
 No measurements of whole training steps are used.
 sd_log is the standard deviation of a value's logarithm. n counts rows in by_gpu, devices in
 by_family and pooled. A figure is looked up by GPU, then by family, then pooled. Families are
@@ -177,14 +177,14 @@ the share of the peak that the power limit allows (simcore/hardware/class_figure
     "host": """Overhead of a kernel on the device and on the host, besides its work.""",
     "cards": """Rates that the project's own benchmarks of cards found over those above, at burst
 clocks; of the start: time over time. `memory.` precedes kinds of kernel. For that GPU alone
-(simcore/calibrate/card_figures.py).""",
+(simcore/calibrate/ops/card_figures.py).""",
     "collectives": """Inside one node, for groups that were not measured: latency + S/B + ramp *
 sqrt(latency * S/B). S is the message in bytes (all-gather: the gathered output), B = value * link
 / bus factor; the bus factor is 2(n-1)/n for all_reduce and (n-1)/n for the others. Keys below the
 collective are ranks. link is one direction of the device's NVLink or PCIe port. A value above 1
 means that the switch reduces.""",
     "expert_layers": """Forward expert layers of inference libraries at burst clocks, a class
-for each kernel, library and dtype (simcore/calibrate/expert_rows.py); the formula is in
+for each kernel, library and dtype (simcore/calibrate/experts/rows.py); the formula is in
 simcore/physics/expert_layer.py. value: share of the peak that the power limit allows; memory: share
 of the datasheet bandwidth; loaded: operands that an SM loads from the cache, over 64 bytes a clock;
 wave: weight of the last wave; moved_ps, token_ps: the instructions' picoseconds of a byte of rows

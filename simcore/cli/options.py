@@ -96,7 +96,7 @@ WITH = Annotated[
            "prefetch-blocks=2."),
 ]  # fmt: skip
 
-#: What a log of nccl-tests may not contain: arguments of ``calibrate.nccl_groups.Stated``.
+#: What a log of nccl-tests may not contain: arguments of ``calibrate.nccl.groups.Stated``.
 LOG_GPUS = Annotated[
     str | None,
     option("--gpus", "CLUSTER", "nccl-tests: cluster, if the log does not name it.", "cluster"),

@@ -101,7 +101,7 @@ def kins_of(gpu: GpuSpec) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1000)
 def families_of(gpu: GpuSpec) -> tuple[str, ...]:
-    """Families that a device belongs to, the most specific first (``calibrate.op_fit`` fits them).
+    """Families that a device belongs to, the most specific first (``calibrate.ops.fit`` fits them).
 
     ``half-rate``: devices whose matrix units run at half rate when they accumulate in fp32.
     """
@@ -157,7 +157,7 @@ def over_tables(
 ) -> Estimate:
     """A figure of the op tables times what benchmarks of the project's own cards found over it.
 
-    ``keys``: the classes by which the figure may be known (``calibrate.card_figures``).
+    ``keys``: the classes by which the figure may be known (``calibrate.ops.card_figures``).
     """
     cards = tables.get("cards", {})
     for key in keys:

@@ -3,7 +3,7 @@
     t = start + sqrt(tc^2 + tm^2)
 
 ``tc`` is FLOP over the rate that the kernel reaches at its shape (``physics.fill``), ``tm`` the
-time of its memory traffic. Calibration inverts this formula (``calibrate.op_model``), and
+time of its memory traffic. Calibration inverts this formula (``calibrate.ops.model``), and
 ``timing.compute`` prices every kernel of a step with it. All laws of traffic are in this module:
 
 - cache: what was written just before is read from L2;

@@ -15,8 +15,8 @@ import numpy as np
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.base.units import format_seconds
-from simcore.calibrate.step_fit import StepFit, fit_steps, leave_one_out
-from simcore.calibrate.step_model import FitRow
+from simcore.calibrate.steps.fit import StepFit, fit_steps, leave_one_out
+from simcore.calibrate.steps.model import FitRow
 from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import Profile, load_profile

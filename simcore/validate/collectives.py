@@ -17,9 +17,9 @@ from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import Array
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MIB, MICRO, parse_quantity
-from simcore.calibrate.collective_rows import CollectiveCurve
-from simcore.calibrate.nccl_groups import Measured, Stated, beyond_rings, read_nccl_groups
-from simcore.calibrate.op_tables import OnBad
+from simcore.calibrate.nccl.groups import Measured, Stated, beyond_rings, read_nccl_groups
+from simcore.calibrate.ops.collective_rows import CollectiveCurve
+from simcore.calibrate.tables import OnBad
 from simcore.hardware.estimates import Level, families_of
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GPUS

@@ -17,7 +17,7 @@ import numpy as np
 from simcore.base.errors import SimcoreError
 from simcore.base.record import dataclass
 from simcore.base.units import MILLI
-from simcore.calibrate.op_tables import OnBad, RowsRead, Table
+from simcore.calibrate.tables import OnBad, RowsRead, Table
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import Profile

@@ -13,8 +13,8 @@ import numpy as np
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import Z80
 from simcore.base.record import dataclass
-from simcore.calibrate.step_fit import StepFit, fit_steps
-from simcore.calibrate.step_model import FitRow
+from simcore.calibrate.steps.fit import StepFit, fit_steps
+from simcore.calibrate.steps.model import FitRow
 from simcore.hardware.profile import load_profile
 from simcore.validate.calibrated import IDENTIFIED_FRAC
 from simcore.validate.case import Case

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from simcore.answer.residual import step_residual
 from simcore.base.arrays import Array
 from simcore.base.errors import SimcoreError
-from simcore.calibrate.step_model import WORK, FitRow, Parameter, axes_of, response, shares_of
-from simcore.calibrate.step_residual import Traits
+from simcore.calibrate.steps.model import WORK, FitRow, Parameter, axes_of, response, shares_of
+from simcore.calibrate.steps.residual import Traits
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.network import Unstated, unstated_network
 from simcore.hardware.paths import places

@@ -19,18 +19,18 @@ from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import Array, NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.record import dataclass
-from simcore.calibrate.collective_rows import (
+from simcore.calibrate.experts.rows import ExpertBatch, expert_rows, is_expert_table
+from simcore.calibrate.linear.rows import LinearBatch, is_linear_table, linear_rows
+from simcore.calibrate.ops.collective_rows import (
     AcrossRun,
     CollectiveCurve,
     collective_rows,
     is_collective_table,
 )
-from simcore.calibrate.expert_rows import ExpertBatch, expert_rows, is_expert_table
-from simcore.calibrate.linear_rows import LinearBatch, is_linear_table, linear_rows
-from simcore.calibrate.op_model import OpFigures, op_time_s
-from simcore.calibrate.op_rows import OpBatch, is_op_table, op_rows
-from simcore.calibrate.op_tables import OnBad, RowsRead, T, Table, read_table
+from simcore.calibrate.ops.model import OpFigures, op_time_s
+from simcore.calibrate.ops.rows import OpBatch, is_op_table, op_rows
 from simcore.calibrate.pooling import family_of
+from simcore.calibrate.tables import OnBad, RowsRead, T, Table, read_table
 from simcore.hardware.estimates import Level
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
@@ -237,7 +237,7 @@ def _refit(
     folder: Path,
 ) -> tuple[Callable[[str], Profile], Callable[[str], CollectiveProfile]]:
     """Profiles fitted to the shapes that are not left out; one for each family left out."""
-    from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
+    from simcore.calibrate.ops.fit import collective_profile, fit_ops, profile_from
     from simcore.calibrate.yaml_text import to_yaml, used_sources
 
     seen = [b.take(~_unseen(b)) for b in batches]

@@ -18,7 +18,7 @@ import numpy as np
 from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MILLI
-from simcore.calibrate.step_model import (
+from simcore.calibrate.steps.model import (
     MICRO_STEP,
     STEP,
     FitRow,
@@ -29,8 +29,8 @@ from simcore.calibrate.step_model import (
     row_of,
     shifts_of,
 )
-from simcore.calibrate.step_residual import PARTS, Traits, part_covariances
-from simcore.calibrate.step_solver import ROW_SD_LOG
+from simcore.calibrate.steps.residual import PARTS, Traits, part_covariances
+from simcore.calibrate.steps.solver import ROW_SD_LOG
 from simcore.hardware.network import unstated_network
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request

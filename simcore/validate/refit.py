@@ -11,10 +11,10 @@ import numpy as np
 
 from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
-from simcore.calibrate.expert_fit import expert_section, figures_of, shipped_experts, time_s
-from simcore.calibrate.expert_rows import ExpertBatch
-from simcore.calibrate.linear_fit import linear_levels, linear_time_s
-from simcore.calibrate.linear_rows import LinearBatch
+from simcore.calibrate.experts.fit import expert_section, figures_of, shipped_experts, time_s
+from simcore.calibrate.experts.rows import ExpertBatch
+from simcore.calibrate.linear.fit import linear_levels, linear_time_s
+from simcore.calibrate.linear.rows import LinearBatch
 from simcore.calibrate.pooling import family_of
 from simcore.hardware.estimates import Level
 from simcore.hardware.linear_attention import figures_in, linear_attention_tables

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simcore.answer.predict import predict
-from simcore.calibrate.machine_record import Facts, Machine, record_of
+from simcore.calibrate.machine.record import Facts, Machine, record_of
 from simcore.hardware.calibrations import (
     Calibration,
     Contention,

@@ -20,7 +20,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> None:
         notes = ["others used the machine", f"{target.parent}/selftest.raw/steps.csv:8: left out"]
         return {"holds": True, "calibration_notes": notes, "written": [str(target)]}
 
-    monkeypatch.setattr("simcore.calibrate.launch.run_ranks", run)
+    monkeypatch.setattr("simcore.calibrate.machine.launch.run_ranks", run)
 
 
 @pytest.mark.usefixtures("ranks")

@@ -10,7 +10,7 @@ from simcore.base.database import read_yaml
 
 FOLDER = ROOT / "validate" / "corpora"
 #: Module -> why it names a source: tables of single operators have no corpora yet.
-ALLOWED = {"simcore/calibrate/assumed.py": "how sources of op tables measured, in one list"}
+ALLOWED = {"simcore/calibrate/ops/assumed.py": "how sources of op tables measured, in one list"}
 
 
 def _sources(node: Any) -> Iterator[str]:

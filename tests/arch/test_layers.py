@@ -54,8 +54,8 @@ LAZY: dict[str, str | tuple[str, ...]] = {
 }
 #: Modules that exist to use the package, and that nothing imports but inside a function.
 AT_MODULE_LEVEL = (
-    TRACE, PLOTS, "simcore/calibrate/nets.py", "simcore/calibrate/kernel_runs.py",
-    "simcore/calibrate/op_timer.py", "simcore/calibrate/real_step.py",
+    TRACE, PLOTS, "simcore/calibrate/nets.py", "simcore/calibrate/job/kernel_runs.py",
+    "simcore/calibrate/job/op_timer.py", "simcore/calibrate/job/real_step.py",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simcore.base.database import read_yaml
-from simcore.calibrate.machine_record import node_data
+from simcore.calibrate.machine.record import node_data
 from simcore.calibrate.yaml_text import write_profile, yaml_text
 from simcore.hardware.calibrations import calibration_named, calibration_names
 from simcore.hardware.spec import NODES

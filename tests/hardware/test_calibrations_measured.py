@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.calibrate.machine_record import Facts, record_of, write_record
+from simcore.calibrate.machine.record import Facts, record_of, write_record
 from simcore.calibrate.yaml_text import profile_data, write_profile
 from simcore.hardware.calibrations import (
     Calibration,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcore.answer.request import make_request
-from simcore.calibrate.step_model import Parameter, shifts_of
+from simcore.calibrate.steps.model import Parameter, shifts_of
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import load_profile
 from simcore.timing.steps import central_step_s

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from simcore import api
 from simcore.base.errors import DataError
-from simcore.calibrate.op_model import op_time_s
-from simcore.calibrate.op_rows import read_op_rows
+from simcore.calibrate.ops.model import op_time_s
+from simcore.calibrate.ops.rows import read_op_rows
 from simcore.cli.main import app
 from simcore.hardware.class_figures import held_frac
 from simcore.hardware.profile import load_profile

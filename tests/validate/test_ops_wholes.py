@@ -11,7 +11,7 @@ from simcore import api
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import UsageError
 from simcore.base.units import MICRO
-from simcore.calibrate.collective_rows import CollectiveCurve
+from simcore.calibrate.ops.collective_rows import CollectiveCurve
 from simcore.validate.collectives import CollectiveProfile
 from simcore.validate.end_to_end import _workload
 

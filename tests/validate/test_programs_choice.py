@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.calibrate.step_model import FitRow, Parameter
-from simcore.calibrate.step_residual import Traits
+from simcore.calibrate.steps.model import FitRow, Parameter
+from simcore.calibrate.steps.residual import Traits
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.network import unstated_network
 from simcore.hardware.profile import load_profile

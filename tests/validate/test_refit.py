@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcore.calibrate.expert_rows import ExpertBatch
+from simcore.calibrate.experts.rows import ExpertBatch
 from simcore.physics.expert_layer import ExpertWork, Tile
 from simcore.validate.ops import judge_ops
 from simcore.validate.refit import EXPERTS, Refit, held_out

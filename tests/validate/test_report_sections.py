@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
-from simcore.calibrate.selftest import judged
+from simcore.calibrate.machine.selftest import judged
 from simcore.validate.report_sections import closed_loop, read_run
 
 KEPT = sorted((Path(__file__).parents[2] / "validate" / "selftest").glob("*.json"))

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import GIGA, MICRO, MILLI
-from simcore.calibrate.one_speed import NOTABLE_FRAC
+from simcore.calibrate.machine.one_speed import NOTABLE_FRAC
 from validate.on_gpu.folder import Folder
 from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
 
@@ -85,7 +85,7 @@ class Run:
             self.gpu = json.loads(conditions.read_text(encoding="utf-8"))["gpu"]
             return
         from simcore.calibrate.bench.case import World
-        from simcore.calibrate.machine import THIS_MACHINE, open_device
+        from simcore.calibrate.machine.run import THIS_MACHINE, open_device
 
         opened = open_device(self.device, THIS_MACHINE, World())  # type: ignore[arg-type]
         self.gpu = opened.name
@@ -96,8 +96,8 @@ class Run:
 
     def calibrate(self, minutes: float) -> None:
         """Make the profile of this machine, unless an earlier call did."""
-        from simcore.calibrate.machine import CalibrationOptions, calibrate_rank
-        from simcore.calibrate.rank import summary
+        from simcore.calibrate.machine.rank import summary
+        from simcore.calibrate.machine.run import CalibrationOptions, calibrate_rank
         from simcore.calibrate.summaries import render_summary
 
         if self.folder.calibration.is_file():
@@ -184,8 +184,8 @@ class Run:
         """Kind of pulse -> how many times longer it takes now than in the calibration, if known."""
         from simcore.calibrate.bench.case import World
         from simcore.calibrate.bench.pulse import Pulses
-        from simcore.calibrate.machine import THIS_MACHINE, needed_torch, open_device
-        from simcore.calibrate.one_speed import slower_than
+        from simcore.calibrate.machine.one_speed import slower_than
+        from simcore.calibrate.machine.run import THIS_MACHINE, needed_torch, open_device
         from simcore.hardware.calibrations import calibration_named
 
         profile = self.profiles().get("calibrated")

@@ -61,7 +61,7 @@ class RawRow:
     """One row read from a file: its cells, seconds, and ``where`` it is (file and line).
 
     ``slower``: kind of pulse -> how many times longer it took beside the row than in the middle of
-    the calibration (``calibrate.one_speed``).
+    the calibration (``calibrate.machine.one_speed``).
     """
 
     table: str

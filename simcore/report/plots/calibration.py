@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from simcore.calibrate.curves import Curve
+from simcore.calibrate.machine.curves import Curve
 from simcore.report.formatting import percent
 from simcore.report.plots.canvas import BLUE, GREY, INK, SMALL, VERMILION, Drawing, canvas, finish
 

@@ -42,7 +42,7 @@ def test_variables_that_no_launcher_sets_are_one_sentence(
     variables: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], tmp_path: Path,
 ) -> None:  # fmt: skip
-    from simcore.calibrate.rank import main
+    from simcore.calibrate.machine.rank import main
 
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.calibrate.curves import Curve
+from simcore.calibrate.machine.curves import Curve
 
 pytest.importorskip("matplotlib")
 

@@ -1,0 +1,1 @@
+"""Fits of measured expert layers: ``experts.yaml``."""

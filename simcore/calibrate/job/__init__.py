@@ -1,0 +1,1 @@
+"""Times the kernels of one job's step on this machine."""

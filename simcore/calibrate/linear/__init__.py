@@ -1,0 +1,1 @@
+"""Fits of measured kernels of linear attention: ``linear_attention.yaml``."""

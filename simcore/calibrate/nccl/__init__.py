@@ -1,0 +1,1 @@
+"""Runs of nccl-tests: read with their cluster, and fitted to a profile."""

@@ -1,0 +1,1 @@
+"""Fits of published op tables and of cards: the figures of the profile ``blind``."""

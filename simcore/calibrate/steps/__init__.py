@@ -1,0 +1,1 @@
+"""The fit of a few physical parameters to measured steps."""
