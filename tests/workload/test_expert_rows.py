@@ -6,8 +6,8 @@ seq 8, hidden 4, 4 experts of width 6, of which a token takes 2: 16 rows, 32 wit
 import pytest
 
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_mlp import MlpShape, experts
-from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare
+from simcore.workload.archs.lm_mlp import MlpShape, RankShare, experts
+from simcore.workload.archs.lm_settings import Experts, Implementation
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Op
 
@@ -113,6 +113,18 @@ def test_experts_of_a_latent_width() -> None:
     # of three matrices an expert each loses half its rows; two more bring rows down and up
     less = 3 * (EXPERTS * 3 * FFN * 2 - 2 * HIDDEN * 2)
     assert plain.trainable_numel - latent.trainable_numel == less
+
+
+def test_experts_that_return_their_input() -> None:
+    """Of EXPERTS computing and as many empty ones a token's choices are half computed."""
+    plain, half = build(**SMALL), build(**SMALL, zero_experts=EXPERTS)
+    before, after = ({op.name: op for op in w.blocks[1].ops} for w in (plain, half))
+    assert after["router"].fwd[0].flop == 2 * before["router"].fwd[0].flop
+    for product in ("experts.gate_up", "experts.down"):
+        assert after[product].fwd[0].flop == before[product].fwd[0].flop / 2
+    assert half.trainable_numel - plain.trainable_numel == 3 * HIDDEN * EXPERTS  # rows of routers
+    with pytest.raises(ValueError, match="top_k"):
+        build(**SMALL | {"top_k": 2 * EXPERTS + 1}, zero_experts=EXPERTS)
 
 
 def _launches(implementation: str, kinds: tuple[str, ...]) -> int:

@@ -54,7 +54,7 @@ class ExpertRanks(LayerRanks):
         layers = job.layers
         routed = sum(n for b, n in layers if any(op.part == "experts" for op in b.ops))
         again = strategy.recompute == "full" or "moe" in strategy.recompute_modules
-        copies = float(config.get("top_k") or 0)
+        copies = _copies(config)
         rows = strategy.routing.rows(layout.ep, layout.dispatcher).sent
         backward = _EACH_PASS * (2 if again else 1)
         return cls(
@@ -139,6 +139,12 @@ def _weights_frac(job: DividedJob) -> float:
         chosen = int(config.get("top_k") or 0)
         return (FP32_BYTES + 0.5 * INT64_BYTES) * chosen / row  # 0.5: indices go one way only
     return FP32_BYTES / row if config.get("weighed_early") else 0.0
+
+
+def _copies(config: Mapping[str, Any]) -> float:
+    """Experts that a token is sent to; those that return their input compute nothing."""
+    experts, zero = (int(config.get(word) or 0) for word in ("experts", "zero_experts"))
+    return float(config.get("top_k") or 0) * (experts / (experts + zero) if zero else 1.0)
 
 
 def expert_groups(config: Mapping[str, Any]) -> tuple[int, int]:

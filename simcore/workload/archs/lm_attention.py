@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcore.base.record import dataclass
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_settings import NO_INDEXER, Attention, Indexer
+from simcore.workload.archs.lm_settings import NO_GATE, NO_INDEXER, Attention, Gate, Indexer
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.saved import Saved
 
@@ -44,8 +45,9 @@ ATTENTIONS = (*FLASH, *MASKED, *SCORES, "math", "eager")
 class AttentionShape:
     """One attention layer.
 
-    - ``own``: its settings, complete (``Attention.complete``). ``out``: width of the result (0:
-      that of the input).
+    - ``own``: its settings, complete (``Attention.complete``); ``gate``: those of its gate.
+      ``out``: width of the result (0: that of the input).
+    - ``inner_norm``: the last product's input passes a norm.
     - ``norm``: kind of the norms of q and k. ``kernel``: one of ``ATTENTIONS``.
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
       computes them.
@@ -66,6 +68,8 @@ class AttentionShape:
     fused: bool = False
     drop: bool = False
     drop_joined: bool = False
+    gate: Gate = NO_GATE
+    inner_norm: bool = False
     indexer: Indexer = NO_INDEXER
     selects: bool = False
     selected: int = 0
@@ -151,7 +155,8 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
 
 def _project(body: Body, s: AttentionShape, reads: str) -> None:
     q, kv, v = (float(s.seq * width) for width in (s.q_dim, s.kv_dim, s.v_dim))
-    gate = s.q_dim * s.own.gated_attention
+    apart = s.gate.gated_attention and s.gate.gate_apart
+    gate = s.q_dim * (s.gate.gated_attention and not apart)
     if s.own.q_rank:
         _project_from_latent(body, s, reads)
     elif s.own.fused_qkv:
@@ -167,6 +172,10 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=times, high=high))
         if gate:  # the gradients of both halves are joined
             body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
+    if apart:
+        body.linear("attention_gate", s.seq, s.hidden, s.out_dim, reads=reads)
+        high = reads in body.high
+        body.add(ops.accumulate("attention_gate.fork", float(s.seq * s.hidden), high=high))
     if s.own.qkv_clip:  # backward masks by the input, which is saved
         if s.own.fused_qkv:
             body.add(ops.activation("qkv.clip", q + kv + v))
@@ -357,11 +366,26 @@ def _gate(body: Body, s: AttentionShape) -> None:
             Op(name="attention_gate", fwd=(fwd,), bwd=(bwd,), saved=kept, result=Saved(low=elems))
         )
         return
+    if not s.gate.gate_apart:
+        body.add(ops.copy("attention_gate.rows", elems))
     body.add(
-        ops.copy("attention_gate.rows", elems),
-        ops.activation("attention_gate.sigmoid", elems, saves="output"),
+        _gate_activation("attention_gate", elems, s.gate),
         ops.binary("attention_gate.product", elems, saves=unsaved, grads=2),
     )
+
+
+def _gate_activation(name: str, elems: float, gate: Gate) -> Op:
+    """The sigmoid of a gate, or its softplus in fp32 between two casts.
+
+    Softplus saves its fp32 input; the product that follows saves its result in 16 bit.
+    """
+    if not gate.gate_softplus:
+        return ops.activation(f"{name}.sigmoid", elems, saves="output")
+    wide = FP32_BYTES * elems
+    fwd = Kernel(kind="elementwise", low=2 * elems, raw_bytes=4 * wide, launches=3.0)
+    bwd = Kernel(kind="elementwise", low=2 * elems, raw_bytes=5 * wide, launches=3.0)
+    return Op(name=f"{name}.softplus", fwd=(fwd,), bwd=(bwd,),
+              saved=Saved(low=elems, raw_bytes=wide))  # fmt: skip
 
 
 def _gate_heads(body: Body, s: AttentionShape, reads: str) -> None:
@@ -371,7 +395,7 @@ def _gate_heads(body: Body, s: AttentionShape, reads: str) -> None:
     unsaved = elems * ("context" not in body.kept)
     body.add(
         ops.accumulate("head_gate.fork", float(s.seq * s.hidden), high=reads in body.high),
-        ops.activation("head_gate.sigmoid", rows, saves="output"),
+        _gate_activation("head_gate", rows, s.gate),
         ops.binary("head_gate.product", elems, broadcast=rows, saves=unsaved, grads=2),
     )
 
@@ -416,14 +440,14 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _eager_attention(body, s)
-    gated = s.own.gated_attention or s.own.head_gate
-    if s.own.gated_attention:
+    last = "gated" if s.gate.gated_attention or s.gate.head_gate else "context"
+    if s.gate.gated_attention:
         _gate(body, s)
-    if s.own.head_gate:
+    if s.gate.head_gate:
         _gate_heads(body, s, reads)
-    body.linear(
-        "attention.out", s.seq, s.out_dim, s.out or s.hidden, bias=s.out_bias,
-        reads="gated" if gated else "context",
-    )  # fmt: skip
+    if s.inner_norm:
+        body.norm("attention.inner_norm", s.seq, s.out_dim, s.norm, reads=last, narrow=True)
+        last = "attention.inner_norm"
+    body.linear("attention.out", s.seq, s.out_dim, s.out or s.hidden, bias=s.out_bias, reads=last)
     if s.drop and not s.drop_joined:
         body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

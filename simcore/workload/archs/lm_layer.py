@@ -15,8 +15,8 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
-from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, experts
-from simcore.workload.archs.lm_settings import Experts, Implementation, Norms, RankShare
+from simcore.workload.archs.lm_mlp import GATED, MlpShape, RankShare, dense, experts
+from simcore.workload.archs.lm_settings import Experts, Implementation, Norms
 from simcore.workload.graph import Op
 
 if TYPE_CHECKING:
@@ -181,6 +181,11 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
         dense(body, m.mlp, reads)
         if m.mlp.kind in GATED:
             _times(body, m, "gate.multiplier", float(m.mlp.seq * m.mlp.ffn))
+    if routed and m.experts.expert_norm:
+        body.norm(
+            "experts.norm", m.mlp.seq, m.mlp.hidden, m.norms.norm, bias=m.norms.norm_bias,
+            weight=m.norms.norm_weight, narrow=True,
+        )  # fmt: skip
     _times(body, m, "mlp.result.scale", m.elems)
     if m.drop and (m.norms.residual != "serial" or not m.mlp.fused_pointwise):
         body.add(ops.dropout("mlp.dropout", m.elems))
@@ -241,7 +246,10 @@ def layer(m: Model, kind: Kind) -> Body:
             weight=m.norms.norm_weight, narrow=narrow,
         )  # fmt: skip
 
-    before, after = m.norms.residual != "after", m.norms.residual in ("sandwich", "after")
+    residual = m.norms.residual
+    if residual == "after" and kind.mixer in RECURRENT:
+        residual = "serial"
+    before, after = residual != "after", residual in ("sandwich", "after")
     if before and kind.mixer != "n":
         norm("norm1", "x")
     if not before and not fused:
@@ -256,7 +264,7 @@ def layer(m: Model, kind: Kind) -> Body:
         return body
     joined = m.drop and m.mlp.fused_pointwise
     # A norm's output is as wide as the residual, so that the sum needs no cast.
-    normed = after
+    normed = after or (kind.routed and m.experts.expert_norm)
 
     def summed(name: str) -> Op:
         if m.norms.scaled_residual and not fused:

@@ -13,7 +13,7 @@ from simcore.workload.archs.lm_settings import Mixers, Sizes
 from simcore.workload.graph import Op
 
 #: Allowed numbers of products into which DeltaNet's first product is split.
-_PRODUCTS = (1, 2, 4)
+_PRODUCTS = (1, 2, 4, 6)
 _NO_SELECTIVE = ops.SelectiveShape(seq=1, inner=0, state=0, rank=0, conv=0, normed=False)
 _NO_DELTA = ops.DeltaShape(seq=1, key_heads=0, value_heads=0, key_dim=0, value_dim=0, conv=0)
 
@@ -27,7 +27,8 @@ class MixerShape:
       part of the scan's autograd function.
     - ``normed``: Mamba-2 has a gated norm; without one (Falcon-H1) the scan applies the gate.
     - ``products``: number of products into which DeltaNet's first one is split: 1 (Megatron-Core),
-      2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
+      2 (Qwen3-Next: q, k, v and gate; b and a), 4 (Qwen3.5: q, k and v; gate; b; a) or 6 (OLMo
+      Hybrid: q; k; v; gate; b; a).
     """
 
     seq: int
@@ -80,7 +81,7 @@ def check_mixers(m: MixerShape, mixers: Set[str]) -> None:
                 f"delta_value_heads {values} must be a multiple of delta_key_heads {keys}"
             )
         if m.products not in _PRODUCTS:
-            raise ValueError(f"delta_products {m.products} is none of 1, 2, 4")
+            raise ValueError(f"delta_products {m.products} is none of 1, 2, 4, 6")
 
 
 def _untrained(body: Body, op: Op) -> Op:
@@ -162,13 +163,17 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
     s, rows = m.delta, float(m.seq)
     _delta_params(body, m, s.value_heads)
     qkv, z, each = s.channels, s.values, s.value_heads
-    widths = {1: (qkv + z + 2 * each,), 2: (qkv + z, 2 * each), 4: (qkv, z, each, each)}
+    widths = {
+        1: (qkv + z + 2 * each,), 2: (qkv + z, 2 * each), 4: (qkv, z, each, each),
+        6: (s.keys, s.keys, s.values, z, each, each),
+    }  # fmt: skip
     for i, width in enumerate(widths[m.products]):
         body.linear(f"in_proj{i or ''}", rows, m.hidden, width, bias=m.bias, reads=reads)
     if more := m.products - 1:
         high = reads in body.high
         body.add(ops.accumulate("mixer.inputs", rows * m.hidden, times=more, high=high))
-    body.add(ops.copy("mixer.parts", rows * (s.channels + s.values)))
+    gate = 0 if m.products == 6 else s.values  # with a product of its own it is not copied
+    body.add(ops.copy("mixer.parts", rows * (s.channels + gate)))
     _delta_rule(body, m, s, bias=m.bias)
 
 

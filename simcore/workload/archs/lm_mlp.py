@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.base.record import dataclass, replace
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare
+from simcore.workload.archs.lm_settings import Experts, Implementation
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
@@ -14,7 +14,35 @@ PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu", "xielu")
 #: Plain ones whose kernel of Megatron-LM also multiplies an expert's rows by their weights
 #: (moe/experts.py, bias_act_func: TEGroupedMLP fuses swiglu, quick_geglu and squared ReLU).
 _WITH_WEIGHTS = ("relu2",)
-GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
+GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped", "relu2_gated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """This rank's part of the experts.
+
+    ``local_experts``: experts that it holds (0: all); ``routed_share``: fraction of the tokens that
+    it routes and computes. ``expert_rows``: rows that its experts compute, over those of balanced
+    routing; ``permuted_rows``: rows that it sorts and combines, over the same.
+    """
+
+    local_experts: int = 0
+    routed_share: float = 1.0
+    expert_rows: float = 1.0
+    permuted_rows: float = 1.0
+
+    def check(self) -> None:
+        """Raises ValueError for fewer rows than balanced routing has."""
+        if min(self.expert_rows, self.permuted_rows) < 1:
+            raise ValueError(
+                f"expert_rows {self.expert_rows} and permuted_rows {self.permuted_rows} are below 1"
+            )
+
+    def times(self, rows: float) -> RankShare:
+        """The same with ``rows`` times as many rows in all."""
+        return replace(
+            self, expert_rows=rows * self.expert_rows, permuted_rows=rows * self.permuted_rows
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +53,7 @@ class MlpShape:
     - ``fp8_input``: that kernel saves its input in 8 bits.
     - ``clamps_apart``: the kernel does not include its clamps.
     - ``in_place``: its backward writes the gradients of gate and up over them.
+    - ``inner_norm``: kind of a norm of the last product's input; empty without one.
     - ``casts``: the kernel writes its result and gradient in the format of the products that read
       them (Transformer Engine, pytorch/ops/basic/activation.py under its operation fuser).
     """
@@ -40,6 +69,7 @@ class MlpShape:
     clamps_apart: bool = False
     in_place: bool = False
     casts: bool = False
+    inner_norm: str = ""
 
 
 def gelu_new(elems: float) -> Op:
@@ -203,8 +233,9 @@ def gate_product(
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0, indexed=2 * each)
         bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0, indexed=2 * each)
         return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=6 * elems)),)
-    if kind == "geglu_new":
-        return gelu_new(elems), ops.binary("product", elems, saves=2 * elems, grads=2)
+    if kind in ("geglu_new", "relu2_gated"):
+        apart = gelu_new(elems) if kind == "geglu_new" else _relu2(elems, False)
+        return apart, ops.binary("product", elems, saves=2 * elems, grads=2)
     act = ops.activation("silu" if kind == "swiglu" else "gelu", elems)
     product = ops.binary("product", elems, saves=2 * elems, grads=2)
     if not halves:
@@ -276,6 +307,9 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
                for op in between))  # fmt: skip
     if wide or s.kind == "gelu_new" or (s.kind == "relu2" and not s.fused_pointwise):
         body.high.add(product)
+    if s.inner_norm:
+        body.norm(f"{prefix}inner_norm", s.seq, s.ffn, s.inner_norm, narrow=True)
+        product = f"{prefix}inner_norm"
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
     if s.casts and s.kind in GATED and s.fused_pointwise:
         _uncast(body, tuple(f"{prefix}{p}" for p in ("gate", "up", "gate_up")), backward=True)
@@ -298,11 +332,12 @@ def experts(
     """Add a mixture of experts: router, dispatch, two grouped products, combination."""
     local, ffn = share.local_experts or e.experts, e.expert_ffn or s.ffn
     tokens = float(s.seq) * share.routed_share
-    rows, copies = tokens * e.top_k * share.expert_rows, e.top_k * share.permuted_rows
+    rows = tokens * e.computed_top_k * share.expert_rows
+    copies = e.computed_top_k * share.permuted_rows
     optional_moves = (("regroup", run.regrouped_rows and local > 1), ("pad", run.padded_rows))
     moves = [move for move, on in optional_moves if on]
     trained = body.trains
-    body.linear("router", tokens, s.hidden, e.experts, bias=e.expert_bias, reads=reads, wide=True)
+    body.linear("router", tokens, s.hidden, e.choices, bias=e.expert_bias, reads=reads, wide=True)
     width = e.expert_latent or s.hidden
     if e.expert_latent:
         body.linear("latent.down", tokens, s.hidden, width, reads=reads)
@@ -338,7 +373,7 @@ def experts(
         )  # fmt: skip
     times = float(local if run.experts_in_turn else 1)
     between = tuple(_in_turn(op, times) for op in between)
-    body.add(ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups))
+    body.add(ops.route("route", tokens, e.choices, e.top_k, e.expert_groups, e.top_groups))
     every = e.expert_tokens == "all"
     with body.within("exchange"):
         body.add(
@@ -365,6 +400,14 @@ def experts(
             ops.combine(
                 "combine", tokens, width, copies, weighed=not run.weighed_early and not every
             ),
+        )
+    if e.zero_experts:  # a token itself, weighted
+        body.add(
+            ops.binary(
+                "zero_experts.product", tokens * s.hidden, broadcast=tokens, saves=tokens, grads=1
+            ),
+            ops.binary("zero_experts.sum", tokens * s.hidden, grads=0),
+            ops.accumulate("zero_experts.fork", tokens * s.hidden),
         )
     with body.within("experts"):
         body.add(ops.accumulate("experts.forks", tokens * s.hidden))

@@ -58,8 +58,7 @@ class Attention:
     - ``window_pattern``: ``w`` attends to ``window`` tokens (``chunked``: within chunks of that
       length, Llama 4), ``f`` to all.
     - ``attention_softcap``: scores are capped. ``sinks``: softmax has one more, learned score per
-      head. ``gated_attention``: a sigmoid of a second result of q's product multiplies the output
-      (Qwen3-Next); ``head_gate``: that of a narrow product, one number for each head (Step 3.5).
+      head.
     - ``values``: ``own``; ``normed`` by a norm without weight; ``keys``: k's product, so normed, in
       layers without a window, and their own normed ones in the others (Gemma 4).
     """
@@ -86,8 +85,6 @@ class Attention:
     chunked: bool = False
     attention_softcap: bool = False
     sinks: bool = False
-    gated_attention: bool = False
-    head_gate: bool = False
     values: str = "own"
 
     def complete(self, sizes: Sizes) -> Attention:
@@ -107,6 +104,26 @@ class Attention:
     def rotated(self) -> int:
         """Elements of ``head_dim`` with rotary positions, in a model that has these."""
         return self.rope_dim if self.kv_rank else int(self.head_dim * self.rotary_share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What multiplies attention's output before its last product.
+
+    - ``gated_attention``: a sigmoid of a second result of q's product (Qwen3-Next); ``gate_apart``:
+      of a product of its own (Trinity). ``head_gate``: that of a narrow product, one number for
+      each head (Step 3.5).
+    - ``gate_softplus``: softplus in fp32 instead of the sigmoid (Laguna).
+    """
+
+    gated_attention: bool = False
+    gate_apart: bool = False
+    head_gate: bool = False
+    gate_softplus: bool = False
+
+
+#: Attention without a gate.
+NO_GATE = Gate()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +219,10 @@ class Experts:
     - ``expert_latent``: width to which rows are projected before dispatch, and from which after
       combination (0: experts are as wide as the model; Nemotron 3 Super; Megatron-Core,
       moe_layer.py).
+    - ``zero_experts``: experts that return their input, among which the router chooses too
+      (LongCat-Flash 2025): of ``top_k`` choices only the share ``experts / (experts +
+      zero_experts)`` is computed, with balanced routing.
+    - ``expert_norm``: the mixture's result passes a norm (A.X K1).
     - ``expert_pattern``: ``e`` experts, ``d`` dense, ``n`` neither; empty: experts if there are
       any.
     - ``expert_tokens``: tokens that an expert computes: chosen, those that chose it;
@@ -219,8 +240,20 @@ class Experts:
     shared_ffn: int = 0
     shared_gate: bool = False
     expert_latent: int = 0
+    zero_experts: int = 0
+    expert_norm: bool = False
     expert_pattern: str = ""
     expert_tokens: str = "chosen"
+
+    @property
+    def choices(self) -> int:
+        """Experts among which the router chooses."""
+        return self.experts + self.zero_experts
+
+    @property
+    def computed_top_k(self) -> float:
+        """Experts that compute a token, with balanced routing."""
+        return self.top_k * self.experts / self.choices if self.zero_experts else self.top_k
 
     @property
     def rows_over_chosen(self) -> float:
@@ -231,8 +264,8 @@ class Experts:
     def check(self) -> None:
         """Raises ValueError if a token cannot take ``top_k`` experts."""
         experts, groups, top_groups = self.experts, self.expert_groups, self.top_groups
-        if experts and not 1 <= self.top_k <= experts:
-            raise ValueError(f"top_k {self.top_k} is not within 1..{experts} experts")
+        if experts and not 1 <= self.top_k <= self.choices:
+            raise ValueError(f"top_k {self.top_k} is not within 1..{self.choices} experts")
         if not 1 <= top_groups <= groups:
             raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
         if experts % groups:
@@ -250,7 +283,10 @@ class Norms:
     - ``norm_bias``, ``norm_weight``: norms have one (OLMo's have no weight). ``final_norm``: there
       is one before the head.
     - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
-      before and after each half, Gemma 2) or after (only after it, OLMo 2).
+      before and after each half, Gemma 2) or after (only after it, OLMo 2; layers with a recurrent
+      mixer are serial, OLMo Hybrid).
+    - ``inner_norms``: the inputs of attention's and feed-forward's last products pass a norm too
+      (BitNet).
     - ``scaled_residual``: sums are multiplied by a constant (Granite); ``scaled_parts``: so are
       inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: so is a layer's result
       (Gemma 4).
@@ -264,6 +300,7 @@ class Norms:
     scaled_residual: bool = False
     scaled_parts: bool = False
     scaled_layer: bool = False
+    inner_norms: bool = False
 
     @property
     def is_parallel(self) -> bool:
@@ -283,8 +320,8 @@ class Mixers:
       Falcon-H1, the scan applies the gate), and Mamba-1 norms of steps, B and C; ``ssm_inner``,
       ``ssm_rank``: Mamba-1's widths.
     - ``delta_``: gated DeltaNet (``ops.DeltaShape``); ``delta_products``: number of products into
-      which its first one is split: 1 (Megatron-Core), 2 (Qwen3-Next: q, k, v and gate; b and a) or
-      4 (Qwen3.5: q, k and v; gate; b; a).
+      which its first one is split: 1 (Megatron-Core), 2 (Qwen3-Next: q, k, v and gate; b and a),
+      4 (Qwen3.5: q, k and v; gate; b; a) or 6 (OLMo Hybrid: q; k; v; gate; b; a).
     """
 
     mixer_pattern: str = "a"
@@ -335,6 +372,7 @@ class LanguageModel:
 
     attention: Attention
     sizes: Sizes
+    gate: Gate = field(default_factory=Gate)
     windowed: Windowed = field(default_factory=Windowed)
     indexer: Indexer = field(default_factory=Indexer)
     feed_forward: FeedForward = field(default_factory=FeedForward)
@@ -431,34 +469,6 @@ class Implementation:
     def compiled(self) -> bool:
         """Whether casts are part of the kernels next to them."""
         return self.fused_pointwise or self.attention == "xla"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankShare:
-    """This rank's part of the experts.
-
-    ``local_experts``: experts that it holds (0: all); ``routed_share``: fraction of the tokens that
-    it routes and computes. ``expert_rows``: rows that its experts compute, over those of balanced
-    routing; ``permuted_rows``: rows that it sorts and combines, over the same.
-    """
-
-    local_experts: int = 0
-    routed_share: float = 1.0
-    expert_rows: float = 1.0
-    permuted_rows: float = 1.0
-
-    def check(self) -> None:
-        """Raises ValueError for fewer rows than balanced routing has."""
-        if min(self.expert_rows, self.permuted_rows) < 1:
-            raise ValueError(
-                f"expert_rows {self.expert_rows} and permuted_rows {self.permuted_rows} are below 1"
-            )
-
-    def times(self, rows: float) -> RankShare:
-        """The same with ``rows`` times as many rows in all."""
-        return replace(
-            self, expert_rows=rows * self.expert_rows, permuted_rows=rows * self.permuted_rows
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from simcore.workload.archs.lm_layer import (
     name_of,
     pattern_of,
 )
-from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape
+from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape, RankShare
 from simcore.workload.archs.lm_settings import (
     EXPERT_TOKENS,
     NORMS,
@@ -45,7 +45,6 @@ from simcore.workload.archs.lm_settings import (
     Ends,
     Implementation,
     LanguageModel,
-    RankShare,
     Sizes,
 )
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
@@ -225,7 +224,7 @@ def _shapes(
             qkv_bias=sizes.biased(own.qkv_bias), out_bias=sizes.biased(own.out_bias),
             rotated=rotated, fused=run.rope_is_fused, drop=drop,
             drop_joined=run.fused_pointwise and norms.residual == "serial",
-            indexer=model.indexer,
+            indexer=model.indexer, gate=model.gate, inner_norm=norms.inner_norms,
         )  # fmt: skip
 
     full = replace(own, sinks=own.sinks and (model.windowed.full_sinks or not own.window))
@@ -239,6 +238,7 @@ def _shapes(
             fused=feed_forward.fused_gate_up, fused_pointwise=run.fused_pointwise,
             fp8_input=run.fp8_activation_input, clamps_apart=run.clamps_apart,
             in_place=run.gradients_in_place, casts=run.activation_casts,
+            inner_norm=norms.norm * norms.inner_norms,
         ),
         experts=model.experts, share=share, norms=norms, run=run,
         window=own.window, drop=drop,
@@ -264,7 +264,8 @@ def _check_mixers(shape: MixerShape | None, order: list[Kind], residual: str, kv
     mixers = {k.mixer for k in order}
     if any(k.halves == 0 for k in order):
         raise ValueError("mixer_pattern and expert_pattern leave a layer empty")
-    if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
+    recurs = residual.startswith("parallel") and mixers & RECURRENT
+    if recurs or (residual != "serial" and any(k.halves == 1 for k in order)):
         raise ValueError(f"residual {residual!r} needs layers of attention and a feed-forward part")
     if kv_rank and mixers & RECURRENT - {"k"}:
         raise ValueError(

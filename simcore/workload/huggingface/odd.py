@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simcore.workload.huggingface.expressions import FORMS, Expression, Translation
-from simcore.workload.huggingface.layers import letters_of
+from simcore.workload.huggingface.layers import letters_of, shortest
 
 #: Kinds of attention of ModernBERT.
 _WHOLE, _LOCAL = "full_attention", "sliding_attention"
@@ -171,6 +171,37 @@ def _of_full_attention(t: Translation, x: Expression) -> Any:
     return f.count(x["stated"], default=0, low=0) or t.value(x["default"])
 
 
+def _heads_by_layer(t: Translation, x: Expression) -> int:
+    """Heads of the layers with a window (``letter`` w) or without one (f). Raises DataError."""
+    key, layers = "num_attention_heads_per_layer", t.named("layers")
+    listed = t.fields.counts(key)
+    if not listed:
+        return t.fields.count("num_attention_heads")
+    if len(listed) != layers:
+        raise t.fields.error(key, f"{len(listed)} entries for {layers} layers")
+    letters = (t.named("window_layers") * layers)[:layers]
+    heads = {n for n, letter in zip(listed, letters, strict=True) if letter == x["letter"]}
+    if len(heads) > 1:
+        raise t.fields.error(key, "must be equal among layers with a window, and among the others")
+    return heads.pop() if heads else listed[0]
+
+
+def _turned_if_windowed_or_dense(t: Translation, _: Expression) -> str:
+    """Letters of positions of Cohere 2's layers with experts (Cohere2MoeAttention, force_rope).
+
+    Layers with a window are rotary, and so are dense ones unless they have windows of their own
+    pattern.
+    """
+    layers = t.named("layers")
+    windows = (t.named("window_layers") * layers)[:layers]
+    fed = (t.named("expert_pattern") * layers)[:layers]
+    forced = t.named("dense_pattern") == 1
+    return shortest("".join(
+        "r" if window == "w" or (forced and part == "d") else "n"
+        for window, part in zip(windows, fed, strict=True)
+    ))  # fmt: skip
+
+
 _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "listed_layers": _listed_layers,
     "sorted_words": _sorted_words,
@@ -182,6 +213,8 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "layers_chosen": _layers_chosen,
     "rounded_up_ffn": _rounded_up_ffn,
     "of_full_attention": _of_full_attention,
+    "heads_by_layer": _heads_by_layer,
+    "turned_if_windowed_or_dense": _turned_if_windowed_or_dense,
 }
 
 

@@ -12,7 +12,7 @@ from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.base.figures import Figure
 from simcore.base.names import all_printable, printable
 from simcore.workload.huggingface.fields import Fields
-from simcore.workload.huggingface.records import class_names, model_types
+from simcore.workload.huggingface.records import class_names, model_types, shared
 from simcore.workload.huggingface.translate import (
     VISION,
     Translated,
@@ -31,6 +31,8 @@ DEFAULT_SEQ_LEN = 4096
 #: The least similarity of a misspelt type and a supported one that is offered instead; mamba and
 #: llama, for example, share half of their letters.
 _SLIP_FRAC = 0.75
+#: What a network that no record describes can still be.
+_TRACING = "--model package.module:function with --input traces the module itself"
 #: What an encoder of images is called.
 _ENCODER = "vision encoder"
 
@@ -125,12 +127,11 @@ def _instead(kind: str) -> str:
     plain = kind.lower().replace("-", "_").replace(" ", "_")
     if plain in model_types():
         return f": did you mean {plain!r}?"
+    if missing := shared()["missing"].get(plain):
+        return f": nothing here describes {missing}; {_TRACING}"
     near = nearest(kind, list(model_types()), 1, alike_frac=_SLIP_FRAC)
     other = f" (nearest supported: {near[0]!r}, a different network)" if near else ""
-    return (
-        f"{other}: `simcore list configs` has the supported ones; --model package.module:function "
-        "with --input traces the module itself"
-    )
+    return f"{other}: `simcore list configs` has the supported ones; {_TRACING}"
 
 
 def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:

@@ -273,6 +273,8 @@ def test_expert_ranks_by_hand() -> None:
     assert halved.sample_bytes == 1.5 * 2 * 1024 * 4096 * 2 / 2
     some = _ranks("deepseek-v3", {"ep": 16, "strategy": "zero3"})
     assert some.layers_frac == pytest.approx(58 / 61)  # three layers are dense
+    empty = _ranks("mixtral-8x7b", {"ep": 8, "settings": {"zero_experts": 8}})
+    assert empty.sample_bytes == plain.sample_bytes / 2  # the other half stays where it is
 
 
 def test_a_token_that_is_sent_once_saves_the_copies() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 transformers.logging.set_verbosity_error()
 
@@ -388,6 +388,60 @@ CASES: dict[str, Case] = {
          "num_experts": 6, "num_experts_per_tok": 2, "sliding_window": 8},
         "ExaoneMoeForCausalLM",
     ),
+    "bitnet": ("BitNet", _GQA, "BitNetForCausalLM"),
+    "minicpm3": (
+        "MiniCPM3",
+        {k: v for k, v in _MLA.items() if k in (*_GQA, "q_lora_rank", "kv_lora_rank",
+         "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")},
+        "MiniCPM3ForCausalLM",
+    ),
+    "axk1": (
+        "AXK1", {**{k: v for k, v in _MLA.items() if k != "first_k_dense_replace"}, **_TOKENS,
+        "mlp_layer_types": ["dense", "sparse", "sparse"]}, "AXK1ForCausalLM",
+    ),
+    "longcat_flash": (
+        "LongcatFlash",
+        {**{k: v for k, v in _MLA.items() if k in (*_GQA, "q_lora_rank", "kv_lora_rank",
+         "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "n_routed_experts")
+         and k not in ("num_hidden_layers", "intermediate_size")}, "num_layers": 2,
+         "ffn_hidden_size": 72, "expert_ffn_hidden_size": 20, "zero_expert_num": 3, "moe_topk": 9,
+         "head_dim": 8},
+        "LongcatFlashForCausalLM",
+    ),
+    "afmoe": (
+        "Afmoe",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 5, "head_dim": 16, "moe_intermediate_size": 20,
+         "num_experts": 6, "num_experts_per_tok": 2, "sliding_window": 8, "mup_enabled": True},
+        "AfmoeForCausalLM",
+    ),
+    "laguna": (
+        "Laguna",
+        {**_GQA, **_TOKENS, "head_dim": 16, "moe_intermediate_size": 20, "num_experts": 6,
+         "num_experts_per_tok": 2, "sliding_window": 8, "shared_expert_intermediate_size": 28,
+         "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+         "num_attention_heads_per_layer": [4, 6, 6]},
+        "LagunaForCausalLM",
+    ),
+    "laguna by element": (
+        "Laguna",
+        {**_GQA, **_TOKENS, "head_dim": 16, "moe_intermediate_size": 20, "num_experts": 6,
+         "num_experts_per_tok": 2, "shared_expert_intermediate_size": 28, "gating": "per-element"},
+        "LagunaForCausalLM",
+    ),
+    "kolibri1": (
+        "Kolibri1",
+        {**{k: v for k, v in _GQA.items() if k != "intermediate_size"}, **_TOKENS,
+         "num_hidden_layers": 5, "head_dim": 16, "moe_intermediate_size": 20, "num_experts": 6,
+         "num_experts_per_tok": 2, "sliding_window": 8, "shared_expert_intermediate_size": 28},
+        "Kolibri1ForCausalLM",
+    ),
+    "cohere2_moe": (
+        "Cohere2Moe",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 5, "head_dim": 16, "num_experts": 6,
+         "num_shared_experts": 2, "prefix_dense_intermediate_size": 60, "first_k_dense_replace": 1,
+         "sliding_window": 8},
+        "Cohere2MoeForCausalLM",
+    ),
     "arcee": ("Arcee", {**_GQA, **_TOKENS}, "ArceeForCausalLM"),
     "dots1": (
         "Dots1",
@@ -665,6 +719,15 @@ CASES: dict[str, Case] = {
         {**_GQA, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8},
         "Lfm2ForCausalLM",
     ),
+    "lfm3": (
+        "Lfm3",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 4, "head_dim": 16, "sliding_window": 8,
+         "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
+        "Lfm3ForCausalLM",
+    ),
+    "olmo_hybrid": (
+        "OlmoHybrid", {**_BASE, **_TOKENS, "num_hidden_layers": 4}, "OlmoHybridForCausalLM",
+    ),
     "lfm2_moe": (
         "Lfm2Moe",
         {**_GQA, "layer_types": ["conv", "full_attention", "conv"], "moe_intermediate_size": 20,
@@ -717,6 +780,21 @@ def model_of(config: Any, device: str = "meta") -> nn.Module:
         return getattr(transformers, config.architectures[0])(config)  # type: ignore[no-any-return]
 
 
+def trained_numels(model: nn.Module) -> list[int]:
+    """Numbers of elements of the tensors that are trained, ties once, in order of size.
+
+    LongCat's gate and up have rows for experts that return their input too, which no forward reads
+    (LongcatFlashExperts): they are left out.
+    """
+    unread = getattr(model.config, "zero_expert_num", None) or 0
+
+    def read(name: str, p: Tensor) -> int:
+        of_all = unread and name.endswith("experts.gate_up_proj")
+        return p[: len(p) - unread].numel() if of_all else p.numel()
+
+    return sorted(read(name, p) for name, p in model.named_parameters() if p.requires_grad)
+
+
 def trained_numel(model: nn.Module) -> int:
     """Parameters that are trained, ties once."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return sum(trained_numels(model))

@@ -27,7 +27,7 @@ def test_tensors_are_those_of_transformers(case: str, tmp_path: Path) -> None:
     model = cases.model_of(config)
     workload = read_config(cases.written(config, tmp_path)).build()
     ours = sorted(p.numel for b in workload.instances() for p in b.params)
-    assert ours == sorted(p.numel() for p in model.parameters() if p.requires_grad)
+    assert ours == cases.trained_numels(model)
 
 
 def test_every_model_type_has_a_case() -> None:

@@ -15,6 +15,7 @@ from huggingface.public_sizes import SIZES
 from simcore.base.errors import DataError
 from simcore.report.catalog import listing
 from simcore.workload.huggingface import model_types, read_config
+from simcore.workload.huggingface.records import shared
 from simcore.workload.resolve import resolve_model
 
 _GOOD = PUBLIC["llama2-7b"][1]
@@ -50,7 +51,7 @@ def test_a_type_like_no_other_points_to_the_list(tmp_path: Path) -> None:
 
 def test_a_slip_is_told_from_another_network(tmp_path: Path) -> None:
     other = "nearest supported: 'gemma3', a different network"
-    for kind, said in (("GPT-OSS", "did you mean 'gpt_oss'"), ("gemma3n", other)):
+    for kind, said in (("GPT-OSS", "did you mean 'gpt_oss'"), ("gemma3x", other)):
         with pytest.raises(DataError, match=said):
             read_config(_write(tmp_path, {**_GOOD, "model_type": kind}))
 
@@ -96,6 +97,14 @@ def test_another_family_is_not_taken_for_a_known_one(tmp_path: Path) -> None:
     path = _write(tmp_path, {**_GOOD, "model_type": "zamba"})
     said = r"'zamba' is not supported \(nearest supported: 'zamba2', a different network"
     with pytest.raises(DataError, match=said):
+        read_config(path)
+
+
+@pytest.mark.parametrize("kind", shared()["missing"])
+def test_a_network_that_cannot_be_described_says_what_is_missing(kind: str, tmp_path: Path) -> None:
+    assert kind not in model_types()
+    path = _write(tmp_path, {**_GOOD, "model_type": kind})
+    with pytest.raises(DataError, match=f"'{kind}' is not supported: nothing here describes [a-z]"):
         read_config(path)
 
 
