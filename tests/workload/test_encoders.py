@@ -28,8 +28,9 @@ def test_of_captions_encoded_beforehand_the_autoencoder_alone_is_left(name: str)
     assert all(f.ops for f in made.frozen if f.name in images)
 
 
-def test_encoders_that_stay_run_no_more() -> None:
-    record = MODELS["flux.1-dev"]
+@pytest.mark.parametrize("name", ["flux.1-dev", "sdxl"])
+def test_encoders_that_stay_run_no_more(name: str) -> None:
+    record = MODELS[name]
     made = record.build(encoded=False, captions_encoded=True, encoders_held=True)
     assert {f.name for f in record.frozen} <= {f.name for f in made.frozen}
     ran = {f.name: sum(k.flop for op in f.ops for k in op.fwd) for f in made.frozen}

@@ -17,6 +17,8 @@ _NARROW = ("bf16", "fp16")
 _OF_GPU = "native"
 #: Ends of the names of embeddings and heads, on which no adapters are predicted.
 _WORDS = ("embed_tokens", "lm_head", "wte", "embed_out", "output_layer")
+#: Ends of the names of checkpoints whose base is stored in 4 bits, and its format.
+_STORED = {"bnb-4bit": "nf4", "gptq-int4": "gptq"}
 #: The last name of a pattern of module names, with choices in it: ``(up|down)_proj``.
 _LAST_NAMES = re.compile(r"(?:^|[.\\])((?:\w*\((?:\?:)?[\w|]{1,200}\)\w*){1,2})\$?$")
 
@@ -116,9 +118,10 @@ def adapted(reading: Reading, _table: Table) -> None:
         reading.say("lora_targets", ",".join(dict.fromkeys(names)) or said, key)
         if left and names:
             reading.approximate(key, f"is not followed for {', '.join(left)}: these stay frozen")
-    stored = str(reading.said("model") or "").lower().endswith("bnb-4bit")
+    model = str(reading.said("model") or "").lower()
+    stored = next((kind for end, kind in _STORED.items() if model.endswith(end)), None)
     if stored and "lora_rank" in reading.context and "quantised_base" not in reading.context:
-        reading.say("quantised_base", "nf4", reading.key_of("model"))
+        reading.say("quantised_base", stored, reading.key_of("model"))
 
 
 @ODD.register("sharding and precision")

@@ -323,9 +323,11 @@ DECLARED = (
     ),
     Option(
         name="quantised_base", heading="Model",
-        kind=Name(("none", "nf4", "nf4-single", "int8", "fp8"), metavar="FORMAT", judged=True),
+        kind=Name(("none", "nf4", "nf4-single", "gptq", "int8", "fp8"), metavar="FORMAT",
+                  judged=True),
         help="Number format of the frozen base weights under adapters: none (not quantised), nf4, "
-             "nf4-single (scales not quantised again), int8 or fp8.", unsaid="none", in_launch=True,
+             "nf4-single (scales not quantised again), gptq (4 bits), int8 or fp8.",
+        unsaid="none", in_launch=True,
         setting="has no frozen base to quantise",
         control=Control(label="Quantised base", unsaid="none", example="nf4"),
         called={"": "quantization quantisation quantized-base bits", "nf4": "load-in-4bit",

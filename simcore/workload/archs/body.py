@@ -17,11 +17,13 @@ from simcore.workload.saved import NOTHING, Saved
 
 #: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
 #: (Dettmers et al. 2023, QLoRA, section 3); nf4-single: one fp32 scale for 64 parameters, 0.5 bit.
+#: gptq: 4 bits, and a scale in 16 bit and a zero point in 4 for 128 parameters (AutoGPTQ's groups).
 #: int8: LLM.int8's one fp32 scale per row is left out. fp8: one scale per tensor; fp8 products
 #: read it without a cast (Transformer Engine's fp8 parameters).
-QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "nf4-single": (4 + 32 / 64) / 8, "int8": 1.0, "fp8": 1.0}
-#: Formats that are dequantised to 16 bit before each product.
-SPREAD = ("nf4", "nf4-single", "int8")
+QUANTISED_BYTES = {
+    "nf4": (4 + 0.127) / 8, "nf4-single": (4 + 32 / 64) / 8, "gptq": (4 + 20 / 128) / 8,
+    "int8": 1.0, "fp8": 1.0,
+}  # fmt: skip
 #: Formats whose products return the type of their input, fp32 where the input is fp32
 #: (bitsandbytes, nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
 AS_WIDE_AS_INPUT = ("nf4", "nf4-single")
@@ -311,11 +313,11 @@ class Body:
         quantised = self.in_layer and chosen.quantised != "none"
         if quantised or weight:
             self._freeze(Param(f"{name}.weight", k * n), packed=quantised)
-        if quantised and chosen.quantised in SPREAD:
-            # Before each product the weight is read at its width and written in 16 bit.
-            share = QUANTISED_BYTES[chosen.quantised] / 2
-            spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
-            self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
+        if quantised and chosen.quantised == "gptq":
+            self.add(ops.unpacked(name, float(k) * n))
+        elif quantised and chosen.quantised != "fp8":
+            width = QUANTISED_BYTES[chosen.quantised]
+            self.add(ops.dequantised(name, float(k) * n, width))
         self._freeze(Param(f"{name}.bias", n * bias))
         self.add(
             Op(

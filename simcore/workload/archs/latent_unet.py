@@ -248,6 +248,7 @@ def build(
     in_channels: int = 4,
     encoded: bool = False,
     captions_encoded: bool = False,
+    encoders_held: bool = False,
     lora_rank: int = 0,
     lora_targets: str = "",
 ) -> Workload:
@@ -261,6 +262,8 @@ def build(
     - ``pooled_width``: width of SDXL's second condition.
     - ``encoded``: the inputs are latents and encoded captions; false: pixels and tokens, for
       encoders that run in the step; ``captions_encoded``: captions were encoded beforehand.
+    - ``encoders_held``: encoders that ran before the first step stay on the device all the same
+      (``workload.models`` counts them).
     - ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``),
       everything else is frozen; on q, k, v and out if no targets are named.
     """

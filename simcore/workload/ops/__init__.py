@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     )
     from simcore.workload.ops.lightning import lightning_attention
     from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
+    from simcore.workload.ops.quantised import dequantised, unpacked
     from simcore.workload.ops.recurrent import lstm
     from simcore.workload.ops.selective import SelectiveShape, selective_scan
     from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
@@ -85,6 +86,7 @@ _APART = {
     "recurrent": ("lstm",),
     "adaln": ("gate", "modulate"),
     "moe": ("combine", "dispatch", "grouped_linear", "regroup", "route"),
+    "quantised": ("dequantised", "unpacked"),
     "selective": ("SelectiveShape", "selective_scan"),
     "ssd": ("SsdShape", "causal_conv", "gated_norm", "ssd_scan"),
 }
@@ -147,6 +149,7 @@ __all__ = [
     "delta_gates",
     "delta_rule",
     "delta_split",
+    "dequantised",
     "dice_loss",
     "dispatch",
     "dropout",
@@ -192,6 +195,7 @@ __all__ = [
     "selective_scan",
     "softmax",
     "ssd_scan",
+    "unpacked",
     "widened",
     "without_mask",
 ]

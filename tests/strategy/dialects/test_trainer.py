@@ -74,6 +74,16 @@ SFT = (
 )
 
 
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [("unsloth/llama-3-8b-bnb-4bit", "nf4"), ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "gptq"),
+     ("Qwen/Qwen2.5-7B-Instruct", None)],
+)  # fmt: skip
+def test_a_checkpoint_s_name_says_how_its_base_is_stored(model: str, base: str | None) -> None:
+    line = f"llamafactory-cli train --stage sft --finetuning_type lora --model_name_or_path {model}"
+    assert read_launch(line).words().get("quantised_base") == base
+
+
 def test_a_line_of_fine_tuning() -> None:
     """What is said of TRL's and PEFT's arguments, and their defaults where nothing is said."""
     launch = read_launch(f"{SFT} --learning_rate 2e-4 --num_train_epochs 1 --lora_alpha 32")

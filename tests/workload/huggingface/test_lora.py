@@ -110,7 +110,9 @@ def test_all_linear_covers_every_layout(name: str) -> None:
     assert sum(f.resident_numel for f in built.frozen) == whole.trainable_numel
 
 
-@pytest.mark.parametrize(("kind", "width"), [("nf4", 0.515875), ("int8", 1.0), ("fp8", 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "width"), [("nf4", 0.515875), ("gptq", 0.51953125), ("int8", 1.0), ("fp8", 1.0)]
+)
 def test_a_quantised_base_weighs_what_it_should(kind: str, width: float) -> None:
     built = _llama(quantised=kind)
     plain, packed = built.frozen
