@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import nearest
@@ -152,6 +153,9 @@ class Reading:
         """The option's value that a key's value means; None for none, or wrong (recorded)."""
         if fold(value) in FALSE and meaning.values and not {*FALSE} & {*map(fold, meaning.values)}:
             return None  # a switch left off
+        last = PurePath(str(value)).name  # of a folder that is called as a model is
+        if meaning.option == "model" and fold(last) in map(fold, meaning.values):
+            value = last
         named = set(meaning.values)
         switch = meaning.read == "flag" or (bool(named) and named <= _SWITCH)
         found: Any = self.flag(key, value) if switch else value

@@ -40,12 +40,15 @@ class RecipeTable(Record):
     source    files and commit that they were read from
     models    model of models_db to the recipes that train it, the usual one first
     recipes   name to keys; ``like``: the recipe whose keys it has besides
+    patterns  whole names of others by regular expression, and the keys that they say; {part} stands
+              for what the group of that name has matched
     """
 
     title: str
     source: str
     models: dict[str, tuple[str, ...]] = entry(default_factory=dict)
     recipes: dict[str, dict[str, Any]] = entry(default_factory=dict)
+    patterns: dict[str, dict[str, Any]] = entry(default_factory=dict)
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a recipe, with those of the one that it is like; None for another name."""
@@ -65,7 +68,16 @@ class RecipeTable(Record):
         folded = {name.replace("-", "_"): name for name in self.recipes}
         ends = ("/".join(parts[i:]) for i in range(len(parts)))
         found = next((folded[end] for end in ends if end in folded), None)
-        return None if found is None else self.keys(found)
+        return self._by_pattern(parts[-1] if parts else "") if found is None else self.keys(found)
+
+    def _by_pattern(self, name: str) -> Keys | None:
+        """The keys that a name says by the first pattern that it has."""
+        for pattern, keys in self.patterns.items():
+            if (match := re.fullmatch(pattern, name)) is not None:
+                said = match.groupdict(default="")
+                texts = {k: v.format(**said) for k, v in keys.items() if isinstance(v, str)}
+                return {**keys, **texts}
+        return None
 
 
 TABLES: Database[RecipeTable] = Database("recipes", "programs_db/recipes", RecipeTable)

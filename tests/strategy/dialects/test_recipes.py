@@ -170,3 +170,16 @@ def test_a_recipe_has_the_keys_of_the_one_it_is_like() -> None:
     assert table.keys("c") == {"lr": 3, "m": 2, "n": 4} and table.keys("d") is None
     assert table.keys("a") == {"lr": 1, "m": 2}
     assert {"torchtitan"} <= set(TABLES.names())
+
+
+def test_a_pattern_says_the_keys_of_names_that_no_recipe_has() -> None:
+    table = RecipeTable(
+        name="t", title="T", source="s",
+        recipes={"a_full_x": {"model": "own"}},
+        patterns={
+            r"(?P<model>.+)_(?P<how>full|lora)_(.+)": {"model": "{model}-of-{how}", "rank": 8}
+        },
+    )  # fmt: skip
+    assert table.of_path("folder/b_lora_x.py") == {"model": "b-of-lora", "rank": 8}
+    assert table.of_path("a-full-x.py") == {"model": "own"}  # a recipe of that name counts first
+    assert table.of_path("b_other_x") is None
