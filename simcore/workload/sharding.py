@@ -45,6 +45,11 @@ _WHOLE = {
     "m": _OF_MAMBA, "h": _OF_MAMBA, "s": {"ssm_inner": 0},
     "g": {"delta_key_heads": 0, "delta_value_heads": 0}, "k": {"delta_value_heads": 0},
 }  # fmt: skip
+#: Settings of layers that tensor ranks do not divide, and why.
+_UNDIVIDED = {
+    "compress_pattern": "tp: attention to compressed keys has one head of keys and is held whole",
+    "inner_norms": "tp: norms of the last products' inputs are over all heads and all of a layer",
+}
 #: Sums of a layer's output over tensor ranks in forward (backward has as many), for architectures
 #: that do not have two (Shoeybi et al. 2019). Wan's layer has three sublayers, and its queries and
 #: keys are normalised over all heads: ranks gather q, k and the q of cross-attention, each gather
@@ -121,6 +126,8 @@ def tensor_overrides(
             if experts else
             f"no experts to spread over ep={ep}"
         )  # fmt: skip
+    if tp > 1:
+        problems += [what for key, what in _UNDIVIDED.items() if config.get(key)]
     for mixer in sorted(mixers & set(_WHOLE)):
         for key, usual in _WHOLE[mixer].items():
             if (whole := int(config.get(key, usual))) % tp:

@@ -319,8 +319,10 @@ def _under_a_mask(body: Body, s: AttentionShape) -> None:
     )  # fmt: skip
 
 
-def _eager_attention(body: Body, s: AttentionShape) -> None:
-    scores = float(s.own.heads) * s.seq * s.seq
+def eager_attention(body: Body, s: AttentionShape, keys: int = 0) -> None:
+    """Add attention to ``keys`` keys (0: as many as tokens) in tensor operations."""
+    keys = keys or s.seq
+    scores = float(s.own.heads) * s.seq * keys
     _repeat_kv(body, s)
     if s.own.attention_softcap:
         body.add(
@@ -341,7 +343,7 @@ def _eager_attention(body: Body, s: AttentionShape) -> None:
     eager = s.kernel == "eager"
     body.add(
         *ops.attention_eager(
-            "attention", s.own.heads, s.seq, s.seq, s.own.head_dim,
+            "attention", s.own.heads, s.seq, keys, s.own.head_dim,
             mask="add_causal" if eager else "where", drop=s.drop, value_dim=s.own.value_dim,
             upcast=eager and not s.own.sinks,  # gpt-oss does not change the scores' type
         )
@@ -439,7 +441,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         ):  # v is a view: the storage of q and k before rotation stays alive too
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
-        _eager_attention(body, s)
+        eager_attention(body, s)
     last = "gated" if s.gate.gated_attention or s.gate.head_gate else "context"
     if s.gate.gated_attention:
         _gate(body, s)

@@ -16,7 +16,13 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, RankShare, dense, experts
-from simcore.workload.archs.lm_settings import Experts, Implementation, Norms
+from simcore.workload.archs.lm_settings import (
+    Compressed,
+    Experts,
+    Implementation,
+    Norms,
+    Streams,
+)
 from simcore.workload.graph import Op
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ class Kind:
     ``windowed``: attention has a window; ``routed``: the feed-forward part has experts; ``turned``:
     positions are rotary; ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a
     feed-forward part; ``index``: a letter of ``INDEXED``; ``ffn``: width of the dense feed-forward
-    part, 0 for the model's.
+    part, 0 for the model's; ``compress``: a letter of ``lm_compressed.KINDS``.
     """
 
     windowed: bool
@@ -54,6 +60,7 @@ class Kind:
     fed: bool = True
     index: str = "f"
     ffn: int = 0
+    compress: str = ""
 
     @property
     def attends(self) -> bool:
@@ -67,7 +74,15 @@ class Kind:
 
 
 @lru_cache(maxsize=1000)
-def kind_of(window: str, fed: str, turned: str, mixer: str, index: str = "f", ffn: int = 0) -> Kind:
+def kind_of(
+    window: str,
+    fed: str,
+    turned: str,
+    mixer: str,
+    index: str = "f",
+    ffn: int = 0,
+    compress: str = "",
+) -> Kind:
     """The kind of a layer from its letters.
 
     A layer without attention has no window and no positions, so these do not make it different.
@@ -76,7 +91,7 @@ def kind_of(window: str, fed: str, turned: str, mixer: str, index: str = "f", ff
     return Kind(
         windowed=attends and window == "w", routed=fed == "e",
         turned=not attends or turned == "r", mixer=mixer, fed=fed != "n",
-        index=index if attends else "f", ffn=ffn if fed == "d" else 0,
+        index=index if attends else "f", ffn=ffn if fed == "d" else 0, compress=compress,
     )  # fmt: skip
 
 
@@ -109,6 +124,8 @@ def name_of(kind: Kind, kinds: list[Kind]) -> str:
         words.append("experts" if kind.routed else "dense")
     if kind.attends and len({k.index for k in attending}) > 1:
         words.append({"i": "indexing", "s": "selecting", "f": "attending"}[kind.index])
+    if len({k.compress for k in kinds}) > 1:
+        words.append({"w": "windowed", "h": "heavily compressed", "s": "selecting"}[kind.compress])
     if len({k.ffn for k in kinds if k.fed and not k.routed}) > 1 and kind.ffn:
         words.append(str(kind.ffn))
     # Positions are named only where other words do not distinguish the layers.
@@ -136,6 +153,8 @@ class Model:
     window: int
     drop: bool
     adapters: Adapters | None
+    compressed: Compressed
+    streams: Streams
 
     @property
     def elems(self) -> float:
@@ -194,6 +213,11 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
 def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, reads: str) -> None:
     """Add the ops that mix tokens, by the layer's kind; ``reads``: the tensor that they read."""
     window = m.window if kind.windowed else attention_shape.selected
+    if kind.compress:
+        from simcore.workload.archs.lm_compressed import compressed_attention
+
+        compressed_attention(body, attention_shape, m.compressed, kind.compress, reads, m.window)
+        return
     if kind.mixer not in RECURRENT:
         attention(body, attention_shape, reads, window)
         return
@@ -228,8 +252,27 @@ def _join_parallel(body: Body, m: Model) -> None:
     )
 
 
+def _streamed_layer(m: Model, kind: Kind) -> Body:
+    """One layer of attention and a feed-forward part, each of which reads a sum of the streams."""
+    from simcore.workload.archs import lm_streams as streams
+
+    body, seq, hidden = Body(m.adapters, fused=m.run.compiled), m.mlp.seq, m.mlp.hidden
+    for part in ("attention", "mlp"):
+        read = streams.collapse(body, m.streams, f"{part}.streams", seq, hidden, m.norms.norm)
+        name = "norm1" if part == "attention" else "norm2"
+        body.norm(name, seq, hidden, m.norms.norm, reads=read, bias=m.norms.norm_bias)
+        if part == "attention":
+            _mix(body, m, kind, m.attention.indexed(kind.index), name)
+        else:
+            _mlp(body, m, kind.routed, name)
+        streams.expand(body, m.streams, f"{part}.streams", seq, hidden)
+    return body
+
+
 def layer(m: Model, kind: Kind) -> Body:
     """One layer: a mixer and a feed-forward part, each with a norm, or only one of the two."""
+    if m.streams.streams > 1:
+        return _streamed_layer(m, kind)
     fused = m.run.compiled
     body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems

@@ -14,7 +14,7 @@ PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu", "xielu")
 #: Plain ones whose kernel of Megatron-LM also multiplies an expert's rows by their weights
 #: (moe/experts.py, bias_act_func: TEGroupedMLP fuses swiglu, quick_geglu and squared ReLU).
 _WITH_WEIGHTS = ("relu2",)
-GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped", "relu2_gated")
+GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped", "swiglu_limited", "relu2_gated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +233,12 @@ def gate_product(
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0, indexed=2 * each)
         bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0, indexed=2 * each)
         return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=6 * elems)),)
+    if kind == "swiglu_limited":  # two clamps, which save their inputs, before the others
+        clamp, each = Kernel(kind="elementwise", low=2 * elems), elems * halves
+        fwd, back = (replace(clamp, launches=n, low=n * 2 * elems) for n in (2.0, 4.0))
+        clamps = Op(name="clamps", fwd=(replace(fwd, indexed=2 * each),), bwd=(back,),
+                    saved=Saved(low=2 * elems))  # fmt: skip
+        return clamps, *gate_product("swiglu", elems)
     if kind in ("geglu_new", "relu2_gated"):
         apart = gelu_new(elems) if kind == "geglu_new" else _relu2(elems, False)
         return apart, ops.binary("product", elems, saves=2 * elems, grads=2)

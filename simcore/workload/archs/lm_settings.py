@@ -11,14 +11,6 @@ from dataclasses import field
 from simcore.base.record import dataclass, replace
 from simcore.workload.archs import head_width
 
-#: Allowed values of ``residual`` and of ``positions``.
-NORMS = (
-    "layernorm", "layernorm_eager", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma",
-)  # fmt: skip
-RESIDUALS = ("serial", "parallel", "parallel_one_norm", "sandwich", "after")
-VALUES = ("own", "normed", "keys")
-POSITIONS = ("learned", "rope", "alibi", "none")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -180,6 +172,37 @@ NO_INDEXER = Indexer()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compressed:
+    """Attention to a window and to compressed keys, which are the values too (DeepSeek-V4).
+
+    - ``compress_pattern``: ``w`` a window alone; ``h`` also one entry for each ``heavy_rate``
+      tokens; ``s`` also those that an indexer selects of one for each ``sparse_rate`` tokens, each
+      of twice as many tokens. Empty: ordinary attention.
+    - ``out_groups``, ``out_rank``: the output is divided into groups, each of which passes a
+      product of its own to that width, before the last product.
+    """
+
+    compress_pattern: str = ""
+    sparse_rate: int = 4
+    heavy_rate: int = 128
+    out_groups: int = 1
+    out_rank: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams:
+    """Several residual streams (manifold-constrained hyper-connections, DeepSeek-AI 2025).
+
+    - ``streams``: their number; 1: the usual residual.
+    - ``stream_rounds``: rounds that normalise the matrix which mixes streams (Sinkhorn-Knopp); 0:
+      streams are not mixed (Hunyuan 4).
+    """
+
+    streams: int = 1
+    stream_rounds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class FeedForward:
     """Dense feed-forward layers.
 
@@ -200,10 +223,6 @@ class FeedForward:
         if listed and (len(listed) != layers or not all(w.isdigit() for w in listed)):
             raise ValueError(f"ffn_widths must be {layers} whole numbers, one for each layer")
         return tuple(map(int, listed)) or (0,) * layers
-
-
-#: Values of ``Experts.expert_tokens``.
-EXPERT_TOKENS = ("chosen", "chosen_weighed", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,6 +394,8 @@ class LanguageModel:
     gate: Gate = field(default_factory=Gate)
     windowed: Windowed = field(default_factory=Windowed)
     indexer: Indexer = field(default_factory=Indexer)
+    compressed: Compressed = field(default_factory=Compressed)
+    streams: Streams = field(default_factory=Streams)
     feed_forward: FeedForward = field(default_factory=FeedForward)
     experts: Experts = field(default_factory=Experts)
     norms: Norms = field(default_factory=Norms)
@@ -469,25 +490,3 @@ class Implementation:
     def compiled(self) -> bool:
         """Whether casts are part of the kernels next to them."""
         return self.fused_pointwise or self.attention == "xla"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adapting:
-    """Low-rank adapters, of ``lora_rank`` > 0: the base is frozen, in format ``quantised_base``.
-
-    Only adapters on ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` >
-    0: each has its own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``:
-    ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``. ``wide_experts``: routed experts are
-    not quantised with the base. ``frozen_model``: nothing of the language model is trained, and it
-    passes gradients to an encoder of images that is (``trained`` of the encoder).
-    """
-
-    lora_rank: int = 0
-    lora_targets: str = ""
-    lora_dropout: float = 0.0
-    lora_wide: bool = False
-    lora_kernels: str = "apart"
-    frozen_inputs: bool = False
-    wide_experts: bool = False
-    quantised_base: str = "none"
-    frozen_model: bool = False

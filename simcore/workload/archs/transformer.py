@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simcore.base.record import replace
+from simcore.base.record import dataclass, replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, check_names, settings_by_part
@@ -35,12 +35,6 @@ from simcore.workload.archs.lm_layer import (
 )
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape, RankShare
 from simcore.workload.archs.lm_settings import (
-    EXPERT_TOKENS,
-    NORMS,
-    POSITIONS,
-    RESIDUALS,
-    VALUES,
-    Adapting,
     Attention,
     Ends,
     Implementation,
@@ -56,13 +50,20 @@ if TYPE_CHECKING:
 #: Parts into which torchtune splits a sequence for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
-    "norm": NORMS,
+    "norm": (
+        "layernorm",
+        "layernorm_eager",
+        "rmsnorm",
+        "rmsnorm_again",
+        "rmsnorm_eager",
+        "rmsnorm_gemma",
+    ),
     "mlp": (*PLAIN, *GATED),
-    "positions": POSITIONS,
+    "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
-    "residual": RESIDUALS,
-    "values": VALUES,
-    "expert_tokens": EXPERT_TOKENS,
+    "residual": ("serial", "parallel", "parallel_one_norm", "sandwich", "after"),
+    "values": ("own", "normed", "keys"),
+    "expert_tokens": ("chosen", "chosen_weighed", "all"),
     "loss": (
         "eager",
         "eager_freed",
@@ -78,6 +79,28 @@ _CHOICES = {
         "chunked",
     ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapting:
+    """Low-rank adapters, of ``lora_rank`` > 0: the base is frozen, in format ``quantised_base``.
+
+    Only adapters on ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` >
+    0: each has its own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``:
+    ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``. ``wide_experts``: routed experts are
+    not quantised with the base. ``frozen_model``: nothing of the language model is trained, and it
+    passes gradients to an encoder of images that is (``trained`` of the encoder).
+    """
+
+    lora_rank: int = 0
+    lora_targets: str = ""
+    lora_dropout: float = 0.0
+    lora_wide: bool = False
+    lora_kernels: str = "apart"
+    frozen_inputs: bool = False
+    wide_experts: bool = False
+    quantised_base: str = "none"
+    frozen_model: bool = False
 
 
 def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
@@ -103,6 +126,10 @@ def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
         body.add(Op(name="rope.table", fwd=(Kernel(kind="elementwise", launches=5.0),)))
     if m.drop:
         body.add(ops.dropout("dropout", m.elems, high=True))
+    if m.streams.streams > 1:
+        from simcore.workload.archs.lm_streams import spread_embedding
+
+        spread_embedding(body, m.streams, m.elems)
     return body
 
 
@@ -140,6 +167,10 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
     body = Body(m.adapters, in_layer=False, fused=fused)
     seq, hidden = m.mlp.seq, m.mlp.hidden
     width = ends.embedding_width or hidden
+    if m.streams.streams > 1:
+        from simcore.workload.archs.lm_streams import head
+
+        head(body, m.streams, seq, hidden, m.norms.norm)
     if m.norms.final_norm:
         body.norm(
             "norm", seq, hidden, m.norms.norm, bias=m.norms.norm_bias, weight=m.norms.norm_weight
@@ -247,6 +278,7 @@ def _shapes(
             adapting.lora_dropout, adapting.lora_wide, adapting.lora_kernels,
             adapting.frozen_inputs, adapting.wide_experts, adapting.frozen_model,
         ),
+        compressed=model.compressed, streams=model.streams,
     )  # fmt: skip
 
 
@@ -280,6 +312,8 @@ def _check_mixers(shape: MixerShape | None, order: list[Kind], residual: str, kv
 def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
     """The kind of each layer. Raises ValueError for patterns that do not fit."""
     layers, experts = model.sizes.layers, model.experts
+    compress = model.compressed.compress_pattern
+    indexes = model.indexer.index_heads and not compress
     fed = experts.expert_pattern or ("e" if experts.experts else "d")
     patterns = (
         ("window_pattern", model.attention.window_pattern, "wf"),
@@ -288,21 +322,29 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
         ("mixer_pattern", model.mixers.mixer_pattern, "".join(MIXERS)),
         (
             "index_pattern",
-            model.indexer.index_pattern if model.indexer.index_heads else "f",
+            model.indexer.index_pattern if indexes else "f",
             INDEXED,
         ),
+        ("compress_pattern", compress or "w", "whs"),
     )
     letters = [pattern_of(*pattern, layers) for pattern in patterns]
-    windows, routed, turned, mixers, indexed = letters
+    routed = letters[1]
     if "e" in routed and not experts.experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
     order = [
-        kind_of(w if m.window else "f", e, r, x, i, width)
-        for w, e, r, x, i, width in zip(
-            windows, routed, turned, mixers, indexed, model.feed_forward.widths(layers), strict=True
-        )
+        kind_of(w if m.window and not compress else "f", e, r, x, i, width, c if compress else "")
+        for w, e, r, x, i, c, width in zip(*letters, model.feed_forward.widths(layers), strict=True)
     ]
     _check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
+    if model.streams.streams > 1:
+        if any(k.mixer != "a" or not k.fed for k in order) or model.ends.next_tokens:
+            raise ValueError(
+                "streams: only layers of attention and a feed-forward part, without further tokens"
+            )
+        if model.norms.residual != "serial":
+            raise ValueError(f"streams replace the residual {model.norms.residual!r}")
+    if compress and not model.attention.q_rank:
+        raise ValueError("compress_pattern: queries of compressed attention come from q_rank")
     if model.ends.next_tokens and not order[-1].fed:
         raise ValueError(
             "expert_pattern ends in a layer without feed-forward part: modules "
@@ -352,7 +394,7 @@ def build(
     left_out = check_targets(m.adapters, middle)
     last = _head(m, sizes.vocab, ends)
     extra = [_next_token(m, sizes.vocab, order[-1].routed)] if ends.next_tokens else []
-    input_of_layer = Saved(high=m.elems)
+    input_of_layer = Saved(high=m.elems * m.streams.streams)
     names_of_layers = [*(name_of(kind, kinds) for kind in kinds), *("next token" for _ in extra)]
     blocks = [
         first.block("embeddings"),

@@ -202,6 +202,33 @@ def _turned_if_windowed_or_dense(t: Translation, _: Expression) -> str:
     ))  # fmt: skip
 
 
+#: Letters of DeepSeek-V4's kinds of attention, by their words and by the tokens of an entry.
+_COMPRESSED = {
+    "sliding_attention": "w", "compressed_sparse_attention": "s",
+    "heavily_compressed_attention": "h",
+}  # fmt: skip
+_COMPRESSED_BY_RATE = {0: "w", 4: "s", 128: "h"}
+
+
+def _compressed_layers(t: Translation, _: Expression) -> str:
+    """Letters of the layers' attention. Raises DataError.
+
+    By default two heavily compressed layers, then both kinds in turn (DeepseekV4Config).
+    """
+    f, layers = t.fields, t.named("layers")
+    if f.has("layer_types"):
+        letters = letters_of(t, "layer_types", _COMPRESSED)
+    elif rates := f.counts("compress_ratios"):
+        if unknown := set(rates) - _COMPRESSED_BY_RATE.keys():
+            raise f.error("compress_ratios", f"{unknown.pop()} is none of 0, 4, 128")
+        letters = "".join(_COMPRESSED_BY_RATE[rate] for rate in rates)
+    else:
+        letters = "hh" + "hs" * layers
+    if len(letters) < layers:
+        raise f.error("layer_types", f"{len(letters)} entries for {layers} layers")
+    return shortest(letters[:layers])
+
+
 _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "listed_layers": _listed_layers,
     "sorted_words": _sorted_words,
@@ -213,6 +240,7 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "layers_chosen": _layers_chosen,
     "rounded_up_ffn": _rounded_up_ffn,
     "of_full_attention": _of_full_attention,
+    "compressed_layers": _compressed_layers,
     "heads_by_layer": _heads_by_layer,
     "turned_if_windowed_or_dense": _turned_if_windowed_or_dense,
 }

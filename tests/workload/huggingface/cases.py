@@ -442,6 +442,18 @@ CASES: dict[str, Case] = {
          "sliding_window": 8},
         "Cohere2MoeForCausalLM",
     ),
+    "deepseek_v4": (
+        "DeepseekV4",
+        {**{k: v for k, v in _BASE.items() if k != "intermediate_size"}, **_TOKENS,
+         "num_key_value_heads": 1, "head_dim": 16, "moe_intermediate_size": 20,
+         "n_routed_experts": 6, "num_experts_per_tok": 2, "q_lora_rank": 24, "sliding_window": 8,
+         "o_groups": 2, "o_lora_rank": 10, "index_n_heads": 3, "index_head_dim": 8,
+         "index_topk": 2, "partial_rotary_factor": 0.25, "num_hidden_layers": 4,
+         "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+         "layer_types": ["heavily_compressed_attention", "sliding_attention",
+                         "compressed_sparse_attention", "compressed_sparse_attention"]},
+        "DeepseekV4ForCausalLM",
+    ),
     "arcee": ("Arcee", {**_GQA, **_TOKENS}, "ArceeForCausalLM"),
     "dots1": (
         "Dots1",

@@ -31,7 +31,8 @@ _FUSED = ("vit", "whisper", "clip", "siglip")
 #: transformers 5 weighs and adds up each expert's rows; the switch layers here are those before it.
 #: The sinks of Granite's windows, written out, scale results by a sigmoid of each row's sum, which
 #: is left out: fused kernels take them as gpt_oss's.
-_OTHER_STORAGES = ("switch_transformers", "granite_swa", "granitemoe_swa")
+#: Streams are cast to fp32 for their weights, here to what they are: the copy counts for 16 bits.
+_OTHER_STORAGES = ("switch_transformers", "granite_swa", "granitemoe_swa", "deepseek_v4")
 #: Parts of a step are one for the whole batch: a sample's own are in ``test_encoders.py``.
 _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: Counted as the kernels that a GPU has: on the CPU transformers runs other tensor operations
@@ -42,7 +43,7 @@ _SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_tex
 #: The taps of their depthwise convolutions are left out (``ops.causal_conv``).
 _SHORT_CONVOLUTIONS = ("lfm2", "lfm2_moe", "lfm3")
 #: Indexers compute the causal half of their scores; transformers computes all of them.
-_INDEXERS = ("deepseek_v32", "glm_moe_dsa", "minimax_m3_vl_text")
+_INDEXERS = ("deepseek_v32", "glm_moe_dsa", "minimax_m3_vl_text", "deepseek_v4")
 #: An indexer whose tensors transformers saves and at once releases, since nothing needs them.
 _RELEASED = ("minimax_m3_vl_text",)
 
@@ -122,6 +123,34 @@ def test_flop_of_indexers_match_but_for_the_causal_half(
     skipped = indexers * _SEQ**2 * heads * (config.index_head_dim + 2 * weighted)
     truth = counter.get_total_flops() / _BATCH - skipped
     assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+def test_flop_of_compressed_attention_match_but_for_the_causal_half(tmp_path: Path) -> None:
+    config = _config("deepseek_v4", "eager")
+    with FlopCounterMode(display=False) as counter:
+        _model(config, "eager")(**_inputs(config))
+    entries = _SEQ // config.compress_rates["compressed_sparse_attention"]
+    selecting = config.layer_types.count("compressed_sparse_attention")
+    skipped = selecting * _SEQ * entries * config.index_n_heads * config.index_head_dim
+    truth = counter.get_total_flops() / _BATCH - skipped
+    assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+def test_storages_of_compressed_attention_and_streams(tmp_path: Path) -> None:
+    config = _config("deepseek_v4", "eager")
+    model, inputs = _model(config, "grouped_mm"), _inputs(config)
+
+    def step() -> Tensor:
+        return model(**inputs).loss  # type: ignore[no-any-return]
+
+    step()
+    truth = measure.saved_bytes(model, step)
+    # the copies of the streams in fp32, which are the streams here: one for each half of a layer
+    # and one for the head
+    parts = 2 * config.num_hidden_layers + 1
+    copies = 4.0 * parts * config.hc_mult * _BATCH * _SEQ * config.hidden_size
+    ours = measure.built_saved_bytes(_workload(config, tmp_path)) * _BATCH - copies
+    assert ours == pytest.approx(truth, rel=0.05)
 
 
 @pytest.mark.parametrize("case", _SHORT_CONVOLUTIONS)
