@@ -21,7 +21,7 @@ from simcore.strategy.dialects.source import beside, toml_table
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "o_proj",
           "mlp": "gate_proj,up_proj,down_proj"}  # fmt: skip
 #: A file of weights or of a network, named after its model: NAME.pt, NAME.yaml.
-_WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml)$")
+_WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml|py)$")
 
 
 def _number(reading: Reading, name: str) -> int | None:

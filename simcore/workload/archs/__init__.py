@@ -23,7 +23,8 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 _RECORDS = (
     "resnet", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3", "mnist_cnn",
     "unet", "unet_volume", "vnet", "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f",
-    "yolo_c3k2", "jasper", "waveglow", "gnmt", "neumf", "dlrm", "dit", "latte", "stdit", "uvit",
+    "yolo_c3", "yolo_c3k2", "jasper", "waveglow", "gnmt", "neumf", "dlrm", "dit", "latte", "stdit",
+    "uvit",
 )  # fmt: skip
 LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.
@@ -59,7 +60,9 @@ KINDS = {
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
         "vit", "vit_rotary", "mnist_cnn",
     ),
-    "detection": ("ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f", "yolo_c3k2"),
+    "detection": (
+        "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f", "yolo_c3", "yolo_c3k2",
+    ),
     "segmentation": ("unet", "unet_volume", "vnet"),
     "image and text": ("clip", "siglip", "vision_encoder"),
     "diffusion": (
