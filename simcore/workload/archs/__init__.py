@@ -31,7 +31,7 @@ LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encoder")
 #: Records of layers on ``archs.body``.
 BODY_LISTS: tuple[str, ...] = (
-    "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
+    "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip", "mae",
     "vit", "vit_rotary", "bert", "albert", "modernbert", "deberta", "bart", "t5", "whisper",
     "transformer_xl",
 )  # fmt: skip
@@ -58,7 +58,7 @@ KINDS = {
     "speech": ("whisper", "wav2vec2", "jasper", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
-        "vit", "vit_rotary", "mnist_cnn",
+        "vit", "vit_rotary", "mae", "mnist_cnn",
     ),
     "detection": (
         "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f", "yolo_c3", "yolo_c3k2",
