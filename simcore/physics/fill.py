@@ -64,7 +64,7 @@ def matmul_fill(
     shape = np.broadcast_shapes(
         *(np.shape(a) for a in (long, k, groups, sm_count, wave_frac, half_depth))
     )
-    axes = (-1,) + (1,) * len(shape)
+    axes = (len(TILES),) + (1,) * len(shape)
     tile_long, tile_short = _LONG.reshape(axes), _SHORT.reshape(axes)
     per_sm = groups / np.asarray(sm_count, dtype=float)
     blocks = np.ceil(long / tile_long) * np.ceil(short / tile_short)
@@ -98,7 +98,7 @@ def array_fill(side: float, *lengths: FloatLike) -> FloatArray:
     The contracted length and one length of the output lie along the array; the other one passes
     through it ("How to Scale Your Model", TPUs: shorter axes are padded to the array's side).
     """
-    filled = (x / (np.ceil(np.maximum(x, 1.0) / side) * side) for x in map(np.asarray, lengths))
+    filled = (x / (np.maximum(np.ceil(x / side), 1.0) * side) for x in map(np.asarray, lengths))
     return np.prod(np.broadcast_arrays(*filled), axis=0)
 
 
@@ -121,7 +121,8 @@ def attention_fill(
     copies of the inputs. ``padded``: head_dim rounded up to a multiple of 16, the depth of a matrix
     instruction. ``half_width`` [elements] comes from :func:`softmax_width`.
     """
-    waves = np.ceil(np.maximum(seq_q, 1.0) / ATTENTION_ROWS) * np.maximum(heads, 1.0) / sm_count
+    blocks = np.maximum(np.ceil(np.asarray(seq_q) / ATTENTION_ROWS), 1.0)
+    waves = blocks * np.maximum(heads, 1.0) / sm_count
     wave_frac = np.asarray(wave_frac, dtype=float)
     tail = np.where(waves >= 1.0, wave_frac * np.ceil(waves) + (1.0 - wave_frac) * waves, 1.0)
     seq_kv, head_dim = np.maximum(seq_kv, 1.0), np.maximum(head_dim, 1.0)
@@ -160,7 +161,8 @@ def tiled_attention_fill(
     seq_kv, head_dim = np.maximum(seq_kv, 1.0), np.maximum(head_dim, 1.0)
     small = head_dim <= _TILE_COLUMNS[0]
     columns = np.where(small, *_TILE_COLUMNS)
-    blocks = np.ceil(np.maximum(seq_q, 1.0) / _TILED_QUERIES) * np.maximum(heads, 1.0) / sm_count
+    rows = np.maximum(np.ceil(np.asarray(seq_q) / _TILED_QUERIES), 1.0)
+    blocks = rows * np.maximum(heads, 1.0) / sm_count
     waves = np.maximum(blocks / np.where(small, *_TILED_BLOCKS), 1.0)
     triangle = seq_kv + columns / 2.0 + seq_kv / waves
     keys = np.where(2.0 * seq_kv == seq_q, triangle, np.ceil(seq_kv / columns) * columns)
@@ -224,7 +226,7 @@ def conv_fill(
     arguments as for :func:`matmul_fill`.
     """
     direct = matmul_fill(pixels * images, outer, TAPS * inner, 1.0, sm_count, wave_frac, half_depth)
-    tiles = images * np.square(np.ceil(np.sqrt(np.maximum(pixels, 1.0)) / WINOGRAD_TILE))
+    tiles = images * np.square(np.maximum(np.ceil(np.sqrt(pixels) / WINOGRAD_TILE), 1.0))
     filled = matmul_fill(tiles, outer, inner, WINOGRAD_PRODUCTS, sm_count, wave_frac, half_depth)
     products = 2.0 * WINOGRAD_PRODUCTS * tiles * inner * outer / filled
     # The products and the transforms each move every operand and every result once.

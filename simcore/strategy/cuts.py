@@ -114,16 +114,17 @@ def _sizes(
         ]
     else:
         problems = []
+    if problems:
+        return (), problems
     sizes: list[int] = []
     for count, each in entries:
-        if each == "rest":
-            sizes += [left // max(open_stages, 1)] * max(open_stages, 0)
-        else:
-            sizes += [int(each)] * count
-    for s, (size, least) in enumerate(zip(sizes, least_layers(len(sizes), chunks), strict=True)):
-        if size < least and not problems:
+        rest = each == "rest"
+        sizes += [left // open_stages] * open_stages if rest else [int(each)] * count
+    for s, (size, least) in enumerate(zip(sizes, least_layers(n_stages, chunks), strict=True)):
+        if size < least:
             what = f"its {chunks} chunks" if chunks > 1 else "one layer"
-            problems.append(f"stage {s} of stages {text} has {size} layers, less than {what}")
+            problems = [f"stage {s} of stages {text} has {size} layers, less than {what}"]
+            break
     return tuple(sizes), problems
 
 
@@ -135,12 +136,11 @@ def chunk_counts(n_layers: int, n_stages: int) -> tuple[int, ...]:
     """Numbers of chunks that divide a pipeline's layers, with or without embedding and head.
 
     Megatron-LM takes either (--account-for-embedding-in-pipeline-split and the same for the loss).
-    Where several numbers do, only powers of two, the smallest and the largest are returned.
+    Where several numbers do, only the smallest, the largest and 4 are returned.
     """
     found = [n for n in range(2, MOST_CHUNKS + 1)
              if any((n_layers + ends) % (n_stages * n) == 0 for ends in (0, 1, 2))]  # fmt: skip
-    kept = {n for n in found if n in (2, 4, 8)} | set(found[:1] + found[-1:])
-    return tuple(sorted(kept))
+    return tuple(sorted({*found[:1], *({4} & {*found}), *found[-1:]}))
 
 
 def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
     layer; but it is never zero.
     """
     ends = (0, n_stages - 1)
-    return tuple(max(1, chunks - (s in ends and chunks > 1)) for s in range(n_stages))
+    return tuple(max(1, chunks - (s in ends)) for s in range(n_stages))
 
 
 @CUT_RULES.register(EVEN)
@@ -223,8 +223,7 @@ def costs_cut(n_layers: int, n_stages: int, layer: int, head: int) -> tuple[int,
     whole, at = n_layers * layer + head, [0]
     for stage in range(1, n_stages):
         share = whole * (stage / n_stages)  # rounded like nanotron's
-        passed = int(share // layer) + 1
-        at.append(min(max(passed, at[-1] + 1), n_layers))
+        at.append(min(int(share // layer) + 1, n_layers))
     return _all_have(tuple(b - a for a, b in pairwise((*at, n_layers))), "a head")
 
 

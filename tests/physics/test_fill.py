@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from simcore.physics.fill import (
     array_fill,
     attention_fill,
     matmul_fill,
+    own_sides,
     softmax_width,
     tiled_attention_fill,
 )
@@ -68,6 +71,41 @@ def test_less_than_one_counts_as_one() -> None:
 def test_depth_ramp() -> None:
     full = float(matmul_fill(2560, 1280, 512, 1, 100))
     assert matmul_fill(2560, 1280, 512, 1, 100, half_depth=512) == pytest.approx(full / 2)
+
+
+def test_slices_of_split_k_are_as_deep_as_a_block_computes() -> None:
+    """1,024 deep in two slices of 512: 16 blocks of 64 x 32 on 100 SMs."""
+    found = matmul_fill(128, 128, 1024, 1, 100, half_depth=100)
+    assert found == pytest.approx(16 / 100 * speed(64, 32) * 512 / 612)
+
+
+def test_a_side_of_two_has_tiles() -> None:
+    assert matmul_fill(64 * 10000, 2, 4096, 1, 100) == pytest.approx(2 / 32 * speed(64, 32))
+
+
+def test_a_product_of_depth_one_waits_for_its_start() -> None:
+    full = float(matmul_fill(2560, 1280, 4096, 1, 100))
+    for k in (1, 2):
+        assert matmul_fill(2560, 1280, k, 1, 100, half_depth=8) == pytest.approx(full * k / (k + 8))
+
+
+def test_rows_beyond_those_of_their_groups_are_no_work_of_a_product() -> None:
+    """Sides m, n, k and groups (fixed, per sample): of groups, a side that grows with the batch.
+
+    Eight experts whose tiles exceed their rows by 1,024 in all, two of 0.5 rows a sample, one
+    expert, and many of a fixed number of rows.
+    """
+    grown = [[1024.0, 4.0], [512.0, 0.0], [0.0, 3.0], [8.0, 0.0]]
+    few = [[96.0, 0.5], [0.5, 0.0], [7.0, 2.0], [2.0, 0.0]]
+    single = [[1024.0, 4.0], [512.0, 0.0], [256.0, 1.0], [1.0, 0.0]]
+    fixed = [[1024.0, 0.0], [512.0, 0.0], [256.0, 0.0], [8.0, 0.0]]
+    sides = np.array([grown, few, single, fixed])
+    given = sides.copy()
+    found = own_sides(sides)
+    assert (sides == given).all()
+    given[0, 0, 0] = given[1, [0, 2], 0] = 0.0
+    assert (found == given).all()
+    assert (own_sides(sides[0]) == given[0]).all()
 
 
 def test_vectors_run_without_tiles() -> None:
@@ -155,6 +193,40 @@ def test_tiled_attention_by_hand() -> None:
     )
 
 
+def test_tiled_attention_of_few_blocks_by_hand() -> None:
+    """Heads of 64 reach the full rate from 1.6 blocks an SM on, three of which run at a time."""
+
+    def fill(seq: float, keys: float, heads: float) -> float:
+        return float(tiled_attention_fill(seq, 64.0, keys, heads, 128.0, 0.0, 0.0, 0.0))
+
+    assert fill(64.0, 2048.0, 128.0) == pytest.approx(1.0 / 1.6)
+    # Causal: 64 blocks of 12 heads on 128 SMs are six each, two waves; in less than one wave the
+    # last blocks take twice the mean.
+    assert fill(4096.0, 2048.0, 12.0) == pytest.approx(2048.0 / (2048.0 + 32.0 + 1024.0))
+    assert fill(4096.0, 2048.0, 4.0) == pytest.approx(2048.0 / (2048.0 + 32.0 + 2048.0))
+
+
+@pytest.mark.parametrize("law", [attention_fill, tiled_attention_fill])
+def test_less_than_one_counts_as_one_in_attention(law: Callable[..., float]) -> None:
+    """Queries, an element of the head, keys and heads: of a share of a sample there may be less."""
+    ones = np.ones(4)
+    for place in range(4):
+        less = ones.copy()
+        less[place] = 0.0
+        found = law(*less, 100.0, 0.0, 2.0, 3.0)
+        assert 0.0 < found == law(*ones, 100.0, 0.0, 2.0, 3.0)
+
+
+def test_attention_of_one_key_and_of_one_element_by_hand() -> None:
+    """One block on 100 SMs; a head of one element runs as 16, and in tiles as (32 + 64) / 2."""
+    assert attention_fill(1.0, 1.0, 1.0, 1.0, 100.0, 0.0, 2.0, 3.0) == pytest.approx(
+        0.01 * (1 / 3) * (1 / 19)
+    )
+    assert tiled_attention_fill(1.0, 1.0, 1.0, 1.0, 100.0, 0.0, 2.0, 3.0) == pytest.approx(
+        0.01 / 1.6 * (1 / 66) * (1 / 51)
+    )
+
+
 def test_exponentials_of_a_known_device() -> None:
     """H100 SXM: 132 SMs at 1.83 GHz, 16 a clock, 3.87 T/s; 989 TFLOP/s: 64 elements for all."""
     width = softmax_width(989.4e12, 132, 1.83e9, 16.0)
@@ -167,6 +239,8 @@ def test_a_systolic_array_is_filled_by_multiples_of_its_side() -> None:
     assert array_fill(128.0, 128.0) == pytest.approx(1.0)
     assert array_fill(256.0, 2880.0, 4096.0) == pytest.approx(11.25 / 12)
     assert array_fill(256.0, 64.0, 384.0) == pytest.approx(0.25 * 0.75)
+    columns = array_fill(256.0, np.array([[0.0], [128.0]]), np.array([64.0, 128.0, 256.0]))
+    assert columns == pytest.approx(np.array([[0.0] * 3, [0.125, 0.25, 0.5]]))
 
 
 def test_less_than_a_head_fills_as_one_does() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from operator import ge
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,8 +48,12 @@ def test_the_cut_is_the_best_of_all(data: st.DataObject) -> None:
         at = [sum(sizes[:s]) for s in range(p + 1)]
         return not limited or all(fits(s, at[s], at[s + 1]) for s in range(p))
 
-    good = [c for c in every_cut(n, p) if allowed(c)]
-    found = balanced_cut(cost, n, least_layers(p, 1), fits if limited else None)
+    spare = n - p
+    least = [1] * p  # at most a spare layer more for some of the stages
+    for s in data.draw(st.lists(st.integers(0, p - 1), max_size=spare)):
+        least[s] += 1
+    good = [c for c in every_cut(n, p) if allowed(c) and all(map(ge, c, least))]
+    found = balanced_cut(cost, n, least, fits if limited else None)
     if not good:
         assert found is None
         return
@@ -113,3 +118,14 @@ def test_of_equal_cuts_the_first_stages_are_shortest() -> None:
     alike = least_layers(4, 1)
     assert balanced_cut(lambda a, b: 0.1 * (b - a), 10, alike) == (2, 2, 3, 3)
     assert balanced_cut(lambda a, b: 0.1 * (b - a) + 0.1 * (b == 10), 10, alike) == (2, 3, 3, 2)
+
+
+def test_stages_with_more_layers_than_the_slowest_division_needs() -> None:
+    """A stage of three layers of 10 is slower than any other: the others are as equal as can be."""
+
+    def cost(a: int, b: int) -> float:
+        return float(sum([10, 10, 10, 1, 1, 1, 1][a:b]))
+
+    assert balanced_cut(cost, 7, (1, 1, 1)) == (1, 1, 5)
+    assert balanced_cut(cost, 7, (3, 1, 1)) == (3, 2, 2)
+    assert balanced_cut(cost, 7, (3, 1, 1), lambda s, a, b: b - a <= 3 - s) is None

@@ -24,6 +24,7 @@ from simcore.workload.sharding import even_cut
         ("19, 2x21 ,19", (19, 21, 21, 19)),
         ("19,rest,19", (19, 21, 21, 19)),
         ("rest,17", (21, 21, 21, 17)),
+        ("20,2x19,rest", (20, 19, 19, 22)),
         ("even", (20, 20, 20, 20)),
         ("", (20, 20, 20, 20)),
     ],
@@ -77,6 +78,7 @@ def test_chunks_may_hold_an_embedding_or_a_head_for_a_layer() -> None:
     """Llama 3.1 405B in 16 stages of 8 chunks: 7 layers and the embedding are 8 chunks."""
     assert not cut_problems("7,14x8,7", 126, 16, chunks=8)
     assert "less than its 8 chunks" in cut_problems("8,7,13x8,7", 126, 16, chunks=8)[0]
+    assert "less than its 2 chunks" in cut_problems("1,1,2", 4, 3, chunks=2)[0]
     assert least_layers(4, 8) == (7, 8, 8, 7)
     assert least_layers(4, 1) == (1, 1, 1, 1)
 
@@ -99,10 +101,12 @@ def test_least_layers(stages: int, chunks: int, least: tuple[int, ...]) -> None:
         (94, 4, (2, 4, 8)),  # 96 = 4 x 24: 3 and 6 divide too
         (30, 4, (2, 4, 8)),  # 32 = 4 x 8
         (47, 7, (7,)),  # 49 = 7 x 7
+        (63, 3, (3, 7)),  # 21 layers a stage
+        (36, 2, (2, 6)),  # 18 layers a stage; 9 would be more than a search tries
     ],
 )
 def test_numbers_of_chunks_that_divide(layers: int, stages: int, chunks: tuple[int, ...]) -> None:
-    """Of many only powers of two, the smallest and the largest."""
+    """Of many only the smallest, the largest and 4."""
     assert chunk_counts(layers, stages) == chunks
 
 

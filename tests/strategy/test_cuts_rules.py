@@ -21,7 +21,8 @@ def test_modules_are_dealt_out_as_a_list_is(
     parts = np.array_split([0] * before + [1] * layers + [0] * after, stages)
     sizes = tuple(int(part.sum()) for part in parts)
     if 0 in sizes:
-        with pytest.raises(InvalidConfig, match="without a layer"):
+        beside = f"{layers} layers and {before + after} more modules divided over {stages} stages"
+        with pytest.raises(InvalidConfig, match=f"{beside} leave stage .* without a layer"):
             modules_cut(layers, stages, before, after)
     else:
         assert modules_cut(layers, stages, before, after) == sizes
@@ -83,6 +84,12 @@ def test_costs_are_of_the_models_widths() -> None:
     widths = {"hidden": 3072, "ffn": 8192, "vocab": 131_072}
     assert cut_sizes("", 28, 2, "costs", widths) == (16, 12)
     assert cut_sizes("", 28, 2, "costs") == (14, 14)  # a model that has none
+    plain = {
+        "hidden": 1024,
+        "vocab": 131_072,
+    }  # four times as wide between: 16 of the width squared
+    assert cut_sizes("", 24, 2, "costs", plain) == costs_cut(24, 2, 16 * 1024**2, 131_072 * 1024)
+    assert cut_sizes("", 24, 2, "costs", plain) == (17, 7)
 
 
 def test_every_library_cuts_by_a_rule_that_there_is() -> None:

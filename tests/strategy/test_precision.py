@@ -131,3 +131,10 @@ def test_nothing_special_is_assumed_of_a_format() -> None:
     assert not any((plain.main_grads, plain.fused_grad_sum, plain.block_scaled, plain.narrow_state))
     assert (plain.input_bytes, plain.operand_bytes, plain.cast_read_bytes) == (0.0, 0.0, 0.0)
     assert (plain.weight_cast_bytes, plain.gather_bytes, plain.conv_peak) == ((0.0, 0.0), 0.0, None)
+
+
+def test_cudnn_computes_norms_of_fp32_weights_and_of_no_bf16() -> None:
+    """ATen's _select_batch_norm_backend: no bf16, and fp16 with fp32 weights only."""
+    torchs = {"amp-bf16", "bf16", "bf16-true", "fp16-true"}
+    plain = {"fp32", "fp32-ieee", "tf32", "amp-fp16", "fp16"} | torchs
+    assert {name for name in plain if PRECISIONS[name].native_norms} == torchs

@@ -45,6 +45,26 @@ def test_offload_words(text: str, optimizer: str, params: str) -> None:
     assert bool(parsed) == ((optimizer, params) != ("none", "none"))
 
 
+@pytest.mark.parametrize("text", ["blocks", "blocks:", "blocks:0", "blocks:-1", "blocks:many"])
+def test_blocks_are_a_number_of_them(text: str) -> None:
+    assert parse_offload("blocks:18").blocks == 18
+    with pytest.raises(InvalidConfig, match="write blocks:18 for 18 blocks"):
+        parse_offload(text)
+
+
+def test_a_moving_average_is_a_copy_of_the_module_or_of_fp32_masters() -> None:
+    """EMA of the weights in pure 16 bit; of fp32 weights or masters elsewhere; without one none."""
+    widths = {"bf16-true": 2, "fp16-true": 2, "bf16": 4, "amp-bf16": 4, "fp32": 4}
+    for name, width in widths.items():
+        for ema in (False, True):
+            how = strategy("ddp", precision=name, ema=ema)
+            assert how.ema_bytes == width * ema
+
+
+def test_weights_are_in_eight_bits_where_copies_of_them_are() -> None:
+    assert [strategy("zero3", fp8_copies=n).fp8_params for n in (0, 1, 2)] == [False, True, True]
+
+
 @pytest.mark.parametrize("text", ["disk", "optimizer:disk", "gradients", "optimizer:", "+"])
 def test_offload_that_is_none(text: str) -> None:
     if text == "optimizer:":

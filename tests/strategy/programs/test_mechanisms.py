@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from simcore.strategy.programs.mechanisms import Recompute, TensorLists, Zero3
 from simcore.strategy.programs.program import PLAIN, Program, Runs
 
 #: Mechanisms that are not off, zero or absent where nothing is said, each with its reason.
@@ -57,3 +58,19 @@ def test_a_program_runs_language_models_as_torch_does_where_nothing_is_said() ->
 def test_programs_are_keys_by_name() -> None:
     assert hash(Program(name="a", meaning="x")) == hash(Program(name="a", meaning="y"))
     assert Program(name="a", meaning="x") != Program(name="a", meaning="y")
+
+
+def test_modules_gathered_singly_hold_a_tensor_and_the_list_that_is_copied_from_it() -> None:
+    lists = TensorLists(**{f.name: 1.0 for f in fields(TensorLists)})
+    assert Zero3().tensors_at_once == Zero3(tensor_lists=lists).tensors_at_once == 0
+    assert Zero3(live_numel=1).tensors_at_once == 1
+    assert Zero3(live_numel=10**9, tensor_lists=lists).tensors_at_once == 2
+
+
+def test_torchs_reentrant_checkpoints_run_a_layer_to_its_end() -> None:
+    """torch.utils.checkpoint: only those of use_reentrant=False stop early."""
+    head = Recompute(full_includes_head=True)
+    for reentrant in (False, True):
+        made = head.made(reentrant)
+        assert (made.reentrant, made.stops_early) == (reentrant, not reentrant)
+        assert made.full_includes_head
