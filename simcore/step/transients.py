@@ -83,7 +83,8 @@ def _sides(kernel: Kernel, p: Precision) -> tuple[float, float]:
     low, wide = kernel.low * p.low_bytes, kernel.high * p.high_bytes or kernel.raw_bytes
     if kernel.kind == "copy" and low and wide:  # a cast, or one to a fixed width
         return low, wide
-    return (_moved(kernel, p) / 2,) * 2
+    half = _moved(kernel, p) / 2
+    return half, half
 
 
 def output_bytes(op: Op, p: Precision) -> float:

@@ -99,9 +99,11 @@ class Layout:
 
         Fewer than all where a stage has too few ranks for a set of experts.
         """
-        ranks = max(n_gpus // max(self.pp, 1), 1)
-        possible = [d for d in _divisors(self.tp, ranks) if ranks % (max(self.ep, 1) * d) == 0]
-        return max(possible, default=1) if self.ep > 1 else 1
+        if self.ep <= 1:
+            return 1
+        ranks = n_gpus // max(self.pp, 1)
+        possible = [d for d in _divisors(self.tp, ranks) if ranks % (self.ep * d) == 0]
+        return max(possible, default=1)
 
     @property
     def sends_once(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
+from math import inf
 from typing import Literal, get_args
 
 from simcore.base.database import Database, fold_name
@@ -230,7 +231,7 @@ def _factored_moments(optimizer: Optimizer, workload: Workload) -> Optimizer:
     Tables (embeddings) are matrices as wide as the first product is deep. Kernels of convolutions
     are factored over their last two dimensions, which are not known here: one moment an element.
     """
-    width = next((m.rows for m in matrices(workload)), 1.0)
+    width = next((m.rows for m in matrices(workload)), inf)
     moments = 0.0
     for block in workload.instances():
         found = list(_of_block(block))
@@ -257,10 +258,8 @@ def _orthogonalised(optimizer: Optimizer, workload: Workload) -> Optimizer:
     rest = OPTIMIZERS[optimizer.for_the_rest]
     found = [m for m in matrices(workload) if m.hidden]
     numel, n_tensors = max(workload.trainable_numel, 1), max(workload.n_tensors, 1)
-    flop = 0.0
-    for m in found:
-        short, long = min(m.rows, m.columns), max(m.rows, m.columns)
-        flop += NS_STEPS * (4.0 * short**2 * long + 2.0 * short**3) * m.count
+    sides = [(*sorted((m.rows, m.columns)), m.count) for m in found]
+    flop = NS_STEPS * sum((4.0 * a**2 * b + 2.0 * a**3) * count for a, b, count in sides)
     share = sum(m.numel for m in found) / numel
     n_matrices = sum(m.count for m in found)
     others = max(n_tensors - len(found), 0)

@@ -63,6 +63,25 @@ def test_small_tiles_wait_for_their_operands() -> None:
         assert found == pytest.approx(np.hypot(compute, loaded / 1e12))
 
 
+@pytest.mark.parametrize("wave_frac", [0.0, 0.25, 1.0])
+def test_a_last_wave_counts_as_a_share_of_a_full_one(wave_frac: float) -> None:
+    """32 tiles of 256 rows by 16 and by 32 of columns on 132 SMs: 3.88 and 7.76 waves."""
+    rates = replace(RATES, bytes_per_s=np.inf, start_s=0.0, wave_frac=wave_frac)
+    work, tile = work_of(np.full((1, 8), 1024.0), inner=1000.0), Tile((256,), 128)
+    parts = 0.0
+    for waves, whole, depth in ((512 / 132, 4, 4096), (1024 / 132, 8, 1000)):
+        spent = wave_frac * whole + (1 - wave_frac) * waves
+        parts += spent * 132 * 256 * 128 * depth * 2 / FLOP_PER_S
+    assert expert_layer_s(work, rates, 132.0, tile)[0] == pytest.approx(parts)
+
+
+def test_rows_take_other_kernels_no_time_of_their_own_where_none_is_known() -> None:
+    plain = work_of(np.full((1, 8), 64.0))
+    work = replace(plain, handled=np.array([3e6]))
+    assert expert_layer_s(work, RATES, 132.0) == expert_layer_s(plain, RATES, 132.0)
+    assert not RATES.overlaps
+
+
 def test_vector_units_scale_each_sum_once_in_128_of_the_depth() -> None:
     rates = replace(RATES, bytes_per_s=np.inf, start_s=0.0, scaled_per_s=1e13)
     plain = work_of(np.full((1, 8), 1024.0))

@@ -51,3 +51,19 @@ def test_a_cycle_is_named() -> None:
     bound = (Task("own", "a", "x", (), (1,)), Task("late", "a", "x"))
     with pytest.raises(ValueError, match=r"cycle through own$"):
         _ = StepGraph(bound).waits
+
+
+def test_lines_of_a_breakdown_by_rank_class() -> None:
+    """Tasks of each class's compute stream, and last those of streams that all share."""
+    graph = StepGraph((
+        Task("issue", "host", "host"), Task("f", "compute 0", "forward"),
+        Task("f", "compute 1", "forward"), Task("send", "comm", "communication"),
+        Task("b", "compute 1", "backward"), Task("f", "compute 0", "forward"),
+        Task("copy", "copy", "input copy"), Task("send", "comm", "communication"),
+    ))  # fmt: skip
+    assert graph.lines(2) == (
+        {"forward": [1, 5]}, {"forward": [2], "backward": [4]},
+        {"communication": [3, 7], "input copy": [6]},
+    )  # fmt: skip
+    alone = StepGraph((Task("f", "compute", "forward"), Task("issue", "host", "host")))
+    assert alone.lines(1) == ({}, {"forward": [0]})

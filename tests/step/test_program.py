@@ -208,9 +208,35 @@ def test_collectives_that_start_before_the_last_overlapped_compute_run_beside_it
         CommCost(beside, "all_reduce", (1.0, 2.0), (3.0, 1.0)),
         CommCost(after, "reduce_scatter", (4.0,), (1.0,), every_micro_step=True, scope="shard"),
     )
+    sent = made.sent
+    assert sent.messages == (
+        ("all_gather", "all", 1.0), ("all_reduce", "all", 1.0), ("all_reduce", "all", 2.0),
+        ("reduce_scatter", "shard", 4.0),
+    )  # fmt: skip
+    assert sent.counts.tolist() == [[1, 0, 0, 0], [0, 3, 1, 0], [0, 0, 0, 1]]
+    assert sent.beside_counts.tolist() == [1, 3, 1, 0]
+    assert sent.micro_counts.tolist() == [0, 0, 0, 1]
+    assert sent.all_counts.tolist() == [1, 3, 1, 1]
     nothing = _builder()
     nothing.comm("gather", "all_gather", [1.0], [])
     assert nothing.finish().sent.beside.tolist() == [False]  # no compute to run beside
+
+
+def test_tasks_that_send_the_same_have_one_duration_and_count_each() -> None:
+    """Two buckets of three messages each, one of them in every micro-step, and one of a size."""
+    builder = _builder()
+    first, second = (
+        builder.comm(name, "all_reduce", [2.0, 8.0], [], counts=[2.0, 1.0], every_micro_step=each)
+        for name, each in (("a", True), ("b", False))
+    )
+    other = builder.comm("c", "all_reduce", [8.0], [])
+    made = builder.finish()
+    assert made.rows[first] == made.rows[second] != made.rows[other]
+    assert made.sent.messages == (("all_reduce", "all", 2.0), ("all_reduce", "all", 8.0))
+    assert made.sent.counts.tolist() == [[2, 1], [0, 1]]
+    assert made.sent.micro_counts.tolist() == [2, 1]
+    assert made.sent.all_counts.tolist() == [4, 3]
+    assert made.sent.beside_counts.tolist() == [0, 0]
 
 
 def test_stretches_by_hand() -> None:

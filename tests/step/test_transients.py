@@ -120,6 +120,11 @@ def test_backward_holds_no_more_than_forward_moved() -> None:
     assert backward_bytes(backward(more, fwd=(once,)), AMP) == Backward(20.0, 10.0)
     assert backward_bytes(backward(once, fwd=(more,)), AMP) == Backward(20.0, 10.0)
     assert backward_bytes(backward(more), AMP) == Backward(60.0, 30.0)
+    # a cast of 20 to 24 bytes makes the narrower tensor, unless it moves more than forward did
+    cast = Kernel(kind="copy", low=10.0, high=6.0)
+    for moved, held in ((23.0, Backward(44.0, 20.0)), (22.0, Backward(44.0, 20.0)),
+                        (21.0, Backward(42.0, 21.0))):  # fmt: skip
+        assert backward_bytes(backward(cast, fwd=(elementwise(low=moved),)), AMP) == held
     # the largest kernel of each
     assert backward_bytes(backward(more, fwd=(once, elementwise(low=20.0))), AMP) == (40.0, 20.0)
     assert backward_bytes(backward(more, once, fwd=(more,)), AMP) == Backward(60.0, 30.0)

@@ -97,6 +97,8 @@ def test_text_of_a_layout() -> None:
         (Layout(tp=4, ep=2, expert_tp=2), 8, 12, 0),
         (Layout(tp=4, expert_tp=3), 12, 12, 1),
         (Layout(tp=2, expert_tp=4), 8, 12, 0),
+        (Layout(pp=2, ep=4), 8, 12, 0),
+        (Layout(pp=2, ep=8), 8, 12, 1),  # a stage has four ranks
         (Layout(stages="6,6"), 8, 12, 1),  # needs pp
         (Layout(pp=2, stages="6,6"), 8, 12, 0),
     ],
@@ -114,6 +116,10 @@ def test_a_degree_of_any_length_is_judged_at_once() -> None:
     """Divisors are sought among the ranks, of which there are few, not below the degree."""
     assert Layout(tp=10**60, ep=2).widest_expert_tp(16) == 8
     assert Layout(tp=6, ep=2).widest_expert_tp(16) == 2
+    assert Layout(tp=4, ep=1).widest_expert_tp(16) == Layout(tp=4, ep=0).widest_expert_tp(16) == 1
+    assert Layout(tp=4, pp=2, ep=2).widest_expert_tp(8) == 2
+    assert Layout(tp=4, pp=0, ep=2).widest_expert_tp(8) == 4
+    assert Layout(tp=4, pp=16, ep=2).widest_expert_tp(8) == 1
     wrong = Layout(tp=10**60, ep=2, expert_tp=3).violations(n_gpus=16, n_layers=4)
     assert any("expert-tp=3 neither divides" in said for said in wrong)
 
@@ -122,3 +128,10 @@ def test_divisors_that_a_message_proposes_end_at_128() -> None:
     """258 = 2 x 3 x 43: its divisor 129 is one too large."""
     said = Layout(tp=258, expert_tp=5).violations(258, 12)[-1]
     assert "allowed here: [1, 2, 3, 6, 43, 86] and multiples of 258" in said
+
+
+def test_expert_ranks_divide_those_of_a_stage() -> None:
+    said = "does not divide the 4 ranks of a stage: allowed are divisors of"
+    assert Layout(pp=2, ep=8).violations(8, 12) == [f"ep=8 {said} 4"]
+    wide = Layout(pp=2, tp=2, ep=4, expert_tp=2)
+    assert wide.violations(8, 12) == [f"ep=4 x expert-tp=2 {said} 2"]

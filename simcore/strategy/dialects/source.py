@@ -58,14 +58,14 @@ def read_source(text: str) -> Source:
     """
     if not text.strip():
         raise UsageError("--launch is empty: name a file or quote a launch line")
-    if len(text) < 4096 and "\n" not in text:
+    if "\n" not in text:
         path = path_of(text)
         try:
             if path.is_file():
                 return _read(path, text)
             if path.exists():
                 raise DataError("is no file that can be read: name a launch file", file=text)
-        except (OSError, ValueError):  # a line of flags may be an impossible file name
+        except (OSError, ValueError):  # a line of flags may be an impossible file name, or too long
             pass
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise UsageError(f"--launch is longer than {MAX_BYTES // MIB} MiB")

@@ -9,7 +9,9 @@ import pytest
 from strategies import group
 
 from simcore.answer.request import make_request
+from simcore.physics.collectives import Collective, collective_time_s
 from simcore.request.placed import Placed
+from simcore.step.parallel.layer_ranks import LayerRanks
 from simcore.timing.exchanges import exchange_bytes
 
 BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "none",
@@ -83,3 +85,28 @@ def test_recompute_of_some_layers_repeats_their_exchanges() -> None:
     assert _placed("llama3-8b", {"cp": 4, **words}).context.passes == (1.0, 2.0 + 0.25)
     whole = {**words, "recompute_layers": 32}
     assert _placed("llama3-8b", {"tp": 4, **whole}).tensor.passes == (2.0, 5.0)
+
+
+class Halves(LayerRanks):
+    """Two ranks that gather half of what a quarter of the layers has."""
+
+    name = "halves parallel"
+
+    @property
+    def collectives(self) -> dict[Collective, float]:
+        return {"all_gather": 0.5, "all_reduce": 1.0}
+
+
+def test_some_layers_exchange_as_often_as_they_are_many() -> None:
+    """Three passes of a quarter of the layers; by default of all, exposed, beside nothing."""
+    base = {"ranks": 2, "stride": 1.0, "sample_bytes": 8.0, "forward": 1.0, "backward": 2.0}
+    some = Halves(**base, layers_frac=0.25)
+    assert some.layer_times == {"all_gather": 0.75, "all_reduce": 0.75}
+    every = Halves(**base)
+    assert every.layer_times == {"all_gather": 3.0, "all_reduce": 3.0} and every.word == "halves"
+    assert (every.seen_frac, every.hidden_frac, every.covering_frac) == (1.0, 0.0, 1.0)
+    assert (every.nic_ranks, every.hidden_backward_frac) == (0, 0.0)
+    on, n_bytes = group(8.0), np.array([2e8])
+    once, half = some.once_s(n_bytes, on), n_bytes[None, :] / 2.0
+    assert once["all_gather"] == collective_time_s("all_gather", half, on)[0]
+    assert once["all_reduce"] == collective_time_s("all_reduce", n_bytes[None, :], on)[0]

@@ -156,6 +156,8 @@ def test_tensor_ranks_by_hand() -> None:
     assert whole.sample_bytes == 1024 * 4096 * 2
     assert whole.passes == (2.0, 2.0)
     assert dict(whole.layer_times) == {"all_reduce": 4.0}
+    assert dict(whole.collectives) == {"all_reduce": 1.0}
+    assert _ranks("llama3-8b", {"tp": 2}).passes == (2.0, 3.0)
     cut = _ranks("llama3-8b", {"tp": 4})
     assert cut.passes == (2.0, 3.0)
     assert dict(cut.layer_times) == {"reduce_scatter": 4.0, "all_gather": 6.0}
@@ -163,6 +165,15 @@ def test_tensor_ranks_by_hand() -> None:
     assert again.passes == (2.0, 5.0)
     narrow = _ranks("llama3-8b", {"tp": 4, "precision": "fp8"})
     assert dict(narrow.collectives) == {"reduce_scatter": 1.0, "all_gather": 0.5}
+
+
+def test_gradients_of_weights_hide_the_sums_of_inputs_gradients() -> None:
+    """Two sums of four of a layer. With a cut sequence they are two of four scatters, of which
+    gathers of inputs are again two: of 4 and 6, 2 and 2."""
+    whole = _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad", "sequence_parallel": False})
+    assert whole.hidden_frac == 2 / 4
+    cut = _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad"})
+    assert cut.hidden_frac == pytest.approx((2 + 2) / (4 + 6))
 
 
 def test_weight_gradients_are_a_smaller_share_where_forward_runs_again() -> None:

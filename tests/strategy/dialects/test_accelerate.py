@@ -219,3 +219,19 @@ def test_the_library_that_can_run_a_job(changes: dict[str, object], kind: str) -
     found = written(**changes)
     assert found["distributed_type"] == kind
     assert found["num_machines"] == changes.get("nnodes", 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"strategy": "ddp", "precision": "amp-bf16", "tp": 2}, {"strategy": "zero1", "tp": 2},
+     {"strategy": "zero1", "cp": 2}],
+)  # fmt: skip
+def test_tensor_and_context_ranks_beside_data_ranks_take_fsdp(changes: dict[str, object]) -> None:
+    with pytest.raises(InvalidConfig, match="beside data ranks with FSDP alone: zero3"):
+        written(**changes)
+
+
+def test_tensor_ranks_alone_need_no_fsdp() -> None:
+    found = written(strategy="ddp", precision="amp-bf16", tp=8, nnodes=1)
+    assert found["distributed_type"] == "MULTI_GPU"
+    assert found["parallelism_config"]["parallelism_config_tp_size"] == 8

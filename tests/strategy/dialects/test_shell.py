@@ -47,6 +47,9 @@ AS_BASH = [
     ("run a \\\n  b \\\n  c\nrun d\n", [["a", "b", "c"], ["d"]]),
     ("run a#b # c d\n# run e\nrun '#f' \\#g\n", [["a#b"], ["#f", "#g"]]),
     ("run \"a # b\" 'c # d'\n", [["a # b", "c # d"]]),
+    ("run a# b #\n", [["a#", "b"]]),
+    ("run \"a\\\" # b\" c\n", [["a\" # b", "c"]]),
+    ("run 'a\\' # b\n", [["a\\"]]),
     ("true && run a; run b;run 'c;d' || run e\n", [["a"], ["b"], ["c;d"]]),
     ("run $((2 * 3 + 1)) $(expr 7 - 2) `expr 2 \\* 4`\n", [["7", "5", "8"]]),
     ("A=3\nB=$((A * 2))\nrun $B $((B / 4)) $(expr $B + 1)\n", [["6", "1", "7"]]),
@@ -80,6 +83,14 @@ def test_what_sends_output_elsewhere_or_is_not_known(text: str, expected: list[s
 
 def test_defaults_deeper_than_three_stay_as_written() -> None:
     assert words("run ${A:-${B:-${C:-${D:-5}}}}\n") == [["${D:-5}"]]
+
+
+def test_files_that_a_script_writes_are_no_commands() -> None:
+    assert words("cat > ds.json <<EOF\nrun x\nEOF\nrun a\n") == [["a"]]
+
+
+def test_a_line_that_goes_on_may_be_the_last() -> None:
+    assert words("run a\nrun b \\") == [["a"], ["b"]]
 
 
 def test_variables_of_one_command_and_of_all() -> None:
@@ -123,6 +134,12 @@ def test_what_is_never_closed_is_refused_where_it_opens(text: str, says: str, li
     with pytest.raises(DataError, match=says) as refused:
         script(text)
     assert refused.value.line == line
+
+
+def test_a_line_of_a_batch_script_that_cannot_be_split_is_named() -> None:
+    with pytest.raises(DataError, match="no command line") as refused:
+        script("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --comment='x\nrun a\n")
+    assert refused.value.line == 3
 
 
 def test_variables_may_grow_to_a_quarter_of_a_megabyte() -> None:

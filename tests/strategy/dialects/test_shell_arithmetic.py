@@ -17,6 +17,12 @@ from simcore.strategy.dialects.source import Source
         ("-5 % 3", -2),
         ("-7 / 2", -3),
         (" 12 ", 12),
+        ("7 % 2", 1),
+        ("-8 % 3", -2),
+        ("8 % -3", 2),
+        ("9 / -2", -4),
+        ("10 * 100000000000000", 10**15),
+        ("1" + "+1" * 99 + "0", 1 + 98 + 10),
     ],
 )
 def test_sums_and_products(text: str, value: int) -> None:
@@ -38,6 +44,8 @@ def test_sums_and_products(text: str, value: int) -> None:
         "[1][0]",
         "1 +",
         "7 // 2",
+        "1 + 10 * 100000000000000",
+        "1" + "+1" * 99 + "00",
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:

@@ -83,6 +83,10 @@ def test_what_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
         read_launch(str(tmp_path / "missing.json"))
     with pytest.raises(UsageError, match="empty"):
         read_launch("  ")
+    with pytest.raises(DataError, match="no such launch file"):
+        read_launch("x" * 5000)  # longer than a path may be
+    flags = " ".join(["--micro-batch-size 1"] * 300)
+    assert read_source(flags) == Source(flags, "launch line")
 
 
 def test_a_yaml_bomb_is_refused(tmp_path: Path) -> None:

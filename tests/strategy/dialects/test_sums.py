@@ -229,7 +229,8 @@ def data(tmp_path: Path, text: str, program: str = "sd-scripts", **said: Any) ->
         ("resolutions = [512]\nframe_buckets = [1]\n", {"resolution": "512"}),
         ("[[datasets]]\ntarget_frames = [1, 25, 45]\n", {"frames": 45}),
         ("[[datasets]]\nframe_buckets = [2]\n", {"frames": 2}),
-        ("other = 3\n", {}),
+        ("other = 3\n", {}), ("datasets = []\n", {}),
+        ("[datasets]\nresolution = 640\n", {}),  # no list
     ],
 )  # fmt: skip
 def test_sides_frames_and_batch_of_a_data_set(

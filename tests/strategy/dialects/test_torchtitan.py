@@ -31,11 +31,13 @@ def python(folder: Path, body: str) -> Launch:
     return read_launch(str(file))
 
 
-@pytest.mark.parametrize(("tokens", "told"), [(16384, False), (20000, True)])
-def test_tokens_of_a_pass_are_whole_sequences(tokens: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "sequences", "told"), [(16384, 2, False), (20000, 2, True), (4096, 1, True)]
+)
+def test_tokens_of_a_pass_are_whole_sequences(tokens: int, sequences: int, told: bool) -> None:
     words = f"--training.num_tokens_per_microbatch_per_dp_rank={tokens}"
     launch = line(f"--module llama3 --config llama3_8b {words}")
-    assert launch.micro_batch == 2
+    assert launch.micro_batch == sequences
     assert any("is no multiple of" in a for a in launch.approximated) == told
 
 
@@ -111,6 +113,15 @@ def test_with_a_pipeline_the_local_batch_passes_in_pieces(
 ) -> None:
     launch = read(text)
     assert (launch.micro_batch, launch.grad_accum) == (micro_batch, grad_accum)
+
+
+def test_a_local_batch_less_than_a_piece_is_one_piece() -> None:
+    launch = read(
+        "[training]\nlocal_batch_size = 2\n[parallelism]\npipeline_parallel_degree = 2\n"
+        "pipeline_parallel_microbatch_size = 4"
+    )
+    assert any("is no multiple of" in text for text in launch.violations())
+    assert (launch.micro_batch, launch.grad_accum) == (4, 1)
 
 
 def test_two_copies_of_four_shards_are_eight_gpus() -> None:
