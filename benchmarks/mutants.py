@@ -64,6 +64,7 @@ EQUIVALENT_ARGUMENTS = {
         "strict=",
     ): "zip is given equal lengths: nothing is left to refuse",
     ("core/ReplaceFalseWithTrue", "repr="): "what a record prints of itself computes nothing",
+    ("core/NumberReplacer", "example="): "an example beside a field of the page computes nothing",
 }
 #: Single mutants that compute the same, each with its reason: (file below ``simcore/``, operator,
 #: the line's beginning or a part of it, which of the operator's places on such lines, from 0). The
@@ -119,6 +120,14 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "a tile of one pads nothing",
     ("timing/evaluate.py", "ReplaceComparisonOperator_Lt_LtE", "if n_chunks < 2:", 0):
         "slices of the axis give what the whole axis does",
+    ("timing/evaluate.py", "NumberReplacer", "if n_chunks < 2:", 0):
+        "slices of the axis give what the whole axis does",
+    ("physics/fill.py", "ReplaceComparisonOperator_GtE_Gt", "spent = np.where(waves >= 1.0", 0):
+        "of one whole wave the tail and the slices are one",
+    ("physics/fill.py", "ReplaceComparisonOperator_GtE_Gt", "tail = np.where(waves >= 1.0", 0):
+        "the tail of one whole wave is one",
+    ("physics/fill.py", "NumberReplacer", "useful * np.minimum(best, 1.0))", 2):
+        "no product fills more than the device: the bound takes rounding off",
     ("memory/over_time.py", "AddNot", "if memory.needed[0] <= limit and", 0):
         "what fits without a limit is the same with it: the short cut saves time alone",
     ("physics/slowest.py", "ReplaceComparisonOperator_LtE_Lt", "if n <= 1:", 0):
@@ -193,6 +202,11 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "the last stage ends at one place, the first and the last possible",
     ("strategy/balanced_cut.py", "ReplaceBinaryOperator_Add_Sub", "at = min(max(guess", 0):
         "a search finds the same from any start",
+    **dict.fromkeys(
+        (("strategy/dialects/shell.py", "ReplaceComparisonOperator_Lt_LtE",
+          "return abs(a) // abs(b) *", n) for n in (0, 1)),
+        "nothing divided is nothing with either sign, and what divides is not nothing",
+    ),
     ("strategy/dialects/shell.py", "NumberReplacer", "return abs(a) // abs(b) *", 2):
         "nothing divided is nothing with either sign",
     ("strategy/dialects/shell.py", "NumberReplacer", "return abs(a) // abs(b) *", 4):

@@ -295,3 +295,55 @@ def test_ranks_that_no_algorithm_serves_wait_for_ever_and_one_alone_for_nothing(
     assert ALGORITHMS["Tree"].time_s("all_gather", np.array([[GB]]), on).tolist() == [[0.0, inf]]
     four = once_each_frac(np.array([4.0]), 2.0, groups=2, chosen=1)  # the group has two places
     assert four == pytest.approx(1.5 / 2)
+
+
+class Recorded:
+    """A fabric that gives every pattern half of a node's rate, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+
+    def share(self, sends: str, n_nodes: np.ndarray, stride: float) -> np.ndarray:
+        self.asked.append((sends, stride))
+        return np.full(n_nodes.shape, 0.5)
+
+
+def test_nodes_apart_in_groups_that_are_apart_lie_at_the_product_of_both() -> None:
+    """Every third node of groups whose nodes are two apart, with leaf switches of 24 nodes."""
+    fabric = Recorded()
+    apart = replace(
+        group(8.0, 8.0, inter_bw=10e9, fabric=fabric, node_stride=2.0, leaf_nodes=24.0),
+        node_stride=3.0,
+    )
+    assert apart.across("tree")[0] == 5e9 and fabric.asked == [("tree", 6.0)]
+    assert apart.leaf_nodes == 4.0
+    assert replace(apart, node_stride=30.0).leaf_nodes == 1.0
+
+
+def test_a_rank_is_on_one_node_and_a_place_is_one() -> None:
+    assert group([2.0, 4.0, 6.0], 4.0).a_node.tolist() == [1.0, 1.0, 1.5]
+    one, less = (once_each_frac(np.array([m]), 4.0) for m in (1.0, 0.5))
+    assert one == less == pytest.approx(0.25)
+
+
+def test_an_exchange_over_two_nodes_of_a_leaf_each_climbs_whole() -> None:
+    """Half of 1 GB leaves the node at 10 GB/s, or at half of that over uplinks 2 : 1."""
+    uplinks = {"leaf_nodes": 1.0, "oversubscription": 2.0}
+    two = group(2.0, 2.0, intra_bw=1e15, **uplinks)
+    assert one("all_to_all", GB, two) == pytest.approx(0.1)
+    assert one("all_to_all", GB, group(2.0, 2.0, intra_bw=1e15)) == pytest.approx(0.05)
+    assert one("all_to_all", GB, group(4.0, 1.0, **uplinks)) == pytest.approx(0.075)
+
+
+def test_channels_limit_rings_of_ll128_between_nodes() -> None:
+    """300 GB/s in 8 channels of 20 GB/s: LL128 gets 160, Simple 300, of 92 % and all."""
+    on = group(16.0, 2.0, intra_bw=1e15, inter_bw=300e9, generation=1, nvlink=True,
+               channel_bw_bytes_per_s=37.5e9)  # fmt: skip
+    rates = {o.protocol: 15 / 16 / float(o.s_per_byte[0]) for o in
+             ALGORITHMS["Ring"].options("all_gather", on)}  # fmt: skip
+    assert rates["LL128"] == pytest.approx(160e9)
+    assert rates["Simple"] == pytest.approx(300e9)
+    pcie = replace(on, library=replace(on.library, nvlink=False))
+    plain = {o.protocol: 15 / 16 / float(o.s_per_byte[0]) for o in
+             ALGORITHMS["Ring"].options("all_gather", pcie)}  # fmt: skip
+    assert plain == {"LL": pytest.approx(rates["LL"]), "Simple": pytest.approx(300e9)}

@@ -437,6 +437,7 @@ def test_ll_is_limited_by_the_device_on_one_node_and_by_the_host_on_more(generat
             for n in (1, 2, 3)
         ]
         assert limits == pytest.approx([LL_MOST[generation][0], *LL_MOST[amd][1:]])
+    assert nccl.depth(np.array([1.0, 2.0, 3.0, 4.0, 9.0])).tolist() == [0, 1, 1, 2, 3]
     since = h100(8, generation=generation, release=(2, 32))
     assert float(nccl.ll_limit(since)[0]) / 1e9 == (282.4 if generation == 3 else limits[0])
 

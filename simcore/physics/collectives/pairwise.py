@@ -52,7 +52,7 @@ def exchange(
             inside = inside + other_rails
         else:
             up = up + (1.0 - up) * (a_node - 1.0) / a_node
-    across = np.where(nodes > 1, others * a_node / group.inter_bw_bytes_per_s, 0.0)
+    across = others * a_node / group.inter_bw_bytes_per_s  # none on one node
     inside_s = inside / group.intra_bw_bytes_per_s
     if lib.torus:
         from simcore.physics.collectives.torus import exchange_s_per_byte  # few jobs need it

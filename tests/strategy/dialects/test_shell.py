@@ -47,6 +47,7 @@ AS_BASH = [
     ("run a \\\n  b \\\n  c\nrun d\n", [["a", "b", "c"], ["d"]]),
     ("run a#b # c d\n# run e\nrun '#f' \\#g\n", [["a#b"], ["#f", "#g"]]),
     ("run \"a # b\" 'c # d'\n", [["a # b", "c # d"]]),
+    ("run a\\ b # c\n'run' d # e\n", [["a b"], ["d"]]),
     ("run a# b #\n", [["a#", "b"]]),
     ("run \"a\\\" # b\" c\n", [["a\" # b", "c"]]),
     ("run 'a\\' # b\n", [["a\\"]]),
