@@ -20,6 +20,7 @@ from simcore.timing.exchanges import (
     TRANSFER,
     Exchanges,
     alone_frac,
+    data_points,
     beside_host,
     exchanges_of,
     exposed,
@@ -160,6 +161,26 @@ def test_gradients_and_hidden_exchanges_share_the_nics(
     for inside in (8, 0):  # no more ranks than a node has: over NVLink
         own = placed(ranks(Far, nic_ranks=inside, hidden_backward_frac=0.5))
         assert shared_nic_s(cast("Any", steps), whole, seen, own, at, slower)[0] == 0.0
+
+
+@pytest.mark.parametrize(("schedule", "passes"), [("1f1b", 6.0), ("dualpipe", 3.0)])
+def test_a_stage_is_a_data_parallel_job_of_its_own(schedule: str, passes: float) -> None:
+    """32 GPUs in nodes of 4, with tp 2, pp 2 and cp 2: eight ranks, every second one, two a node
+    with half of its NICs. Of two GPUs and of one there is a single rank of it, on one node."""
+    at = points(
+        3, n_ranks=np.array([32.0, 2.0, 1.0]), n_nodes=np.array([8.0, 1.0, 1.0]), inter=0.5,
+        gpus_per_node=4.0, inter_bw_bytes_per_s=16.0, micro_batch=8.0, grad_accum=6.0,
+    )  # fmt: skip
+    how = placed(layout=Layout(tp=2, pp=2, cp=2), schedule=SCHEDULES[schedule], gpus_per_node=4)
+    found = data_points(at, how)
+    assert found.n_ranks.tolist() == [8.0, 1.0, 1.0]
+    assert found.n_nodes.tolist() == [4.0, 1.0, 1.0]
+    assert found.inter_bw_bytes_per_s[0] == 16.0 * 2 / 4 and found.inter.tolist() == [0.5] * 3
+    assert found.micro_batch.tolist() == [4.0] * 3 and found.grad_accum.tolist() == [passes] * 3
+    assert found.library.node_stride == 1.0
+    wide = placed(layout=Layout(tp=8), schedule=SCHEDULES["1f1b"], gpus_per_node=4)
+    assert data_points(at, wide).library.node_stride == 2.0
+    assert data_points(at, wide).n_nodes.tolist() == [4.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

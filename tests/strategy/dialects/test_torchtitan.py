@@ -10,7 +10,7 @@ import pytest
 from simcore.base.errors import DataError
 from simcore.strategy.dialects import DIALECTS, Job, Launch, emit, read_launch
 from simcore.strategy.dialects.source import Source
-from simcore.strategy.dialects.torchtitan import _write
+from simcore.strategy.dialects.torchtitan import LENGTH, TOKENS, _write
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -39,6 +39,33 @@ def test_tokens_of_a_pass_are_whole_sequences(tokens: int, sequences: int, told:
     launch = line(f"--module llama3 --config llama3_8b {words}")
     assert launch.micro_batch == sequences
     assert any("is no multiple of" in a for a in launch.approximated) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "stated"),
+    [
+        ("num_tokens_per_train_step = 65536", {"micro_batch": 2, "global_batch": 16}),
+        ("num_tokens_per_train_step = 4096", {"micro_batch": 2, "global_batch": 1}),
+        # none, and 0 or less: as many as one pass of all ranks
+        ("", {"micro_batch": 2, "grad_accum": 1}),
+        ("num_tokens_per_train_step = 0", {"micro_batch": 2, "grad_accum": 1}),
+        ("num_tokens_per_train_step = -1", {"micro_batch": 2, "grad_accum": 1}),
+    ],
+)
+def test_tokens_of_a_step_are_a_global_batch(said: str, stated: dict[str, int]) -> None:
+    head = "[training]\nseq_len = 4096\nnum_tokens_per_microbatch_per_dp_rank = 8192\n"
+    launch = read(head + said)
+    found = {"micro_batch": launch.micro_batch, "global_batch": launch.global_batch,
+             "grad_accum": launch.grad_accum}  # fmt: skip
+    assert {k: v for k, v in found.items() if v is not None} == stated
+
+
+@pytest.mark.parametrize(("tokens", "length"), [("'many'", "4096"), ("8192", "'long'")])
+def test_tokens_or_a_length_that_are_no_number_state_no_batch(tokens: str, length: str) -> None:
+    launch = read(
+        f"[training]\nseq_len = {length}\nnum_tokens_per_microbatch_per_dp_rank = {tokens}\n"
+    )
+    assert launch.micro_batch is None and len(launch.violations()) == 1
 
 
 def test_new_sections() -> None:
@@ -93,8 +120,17 @@ def test_degrees_and_precision(text: str, expected: tuple[str, str]) -> None:
 
 
 def test_replicas_on_more_gpus_would_be_hsdp() -> None:
-    launch = read("[parallelism]\ndata_parallel_replicate_degree = 8")
-    assert launch.n_gpus == 8 and "HSDP" in launch.whole_world
+    for copies in (2, 8):
+        launch = read(f"[parallelism]\ndata_parallel_replicate_degree = {copies}")
+        assert launch.n_gpus == copies and "HSDP" in launch.whole_world
+        assert launch.strategy == "ddp"
+        alone = read(
+            f"[parallelism]\ndata_parallel_replicate_degree = {copies}\n"
+            "data_parallel_shard_degree = 1"
+        )
+        assert (alone.n_gpus, alone.strategy, alone.whole_world) == (copies, "ddp", "")
+    one = read("[parallelism]\ndata_parallel_replicate_degree = 1")
+    assert one.n_gpus is None and one.strategy == "zero3"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +366,9 @@ def test_what_a_function_does_besides_is_named(tmp_path: Path, body: str, said: 
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        ("Float8LinearConverter.Config()", {"precision": "fp8-rowwise"}),
+        ("Float8LinearConverter.Config()", {"precision": "fp8-rowwise", "approximated": ()}),
+        ("Float8LinearConverter.Config(recipe_name='tensorwise')",
+         {"precision": "fp8-dynamic", "approximated": ()}),
         ("MXFP8LinearConverter.Config()", {"precision": "mxfp8"}),
         ("LoRAConverter.Config(rank=4, target_modules=['wq', 'wo'])",
          {"lora_rank": 4, "lora_targets": "q_proj,o_proj"}),
@@ -342,6 +380,14 @@ def test_converters(tmp_path: Path, made: str, expected: dict) -> None:
     launch = python(tmp_path, body)
     assert {name: getattr(launch, name) for name in expected} == expected
     assert launch.unknown == ()
+
+
+def test_a_recipe_of_another_name_is_predicted_as_rowwise(tmp_path: Path) -> None:
+    made = "Float8LinearConverter.Config(recipe_name='by_group')"
+    body = f"config = llama3_8b()\nconfig.model_spec = model_registry('8B', converters=[{made}])"
+    launch = python(tmp_path, body)
+    assert launch.precision == "fp8-rowwise"
+    assert any("by_group is predicted as rowwise" in text for text in launch.approximated)
 
 
 def test_a_file_of_several_configurations_needs_a_name(tmp_path: Path) -> None:
@@ -389,6 +435,17 @@ def test_copies_and_shards_of_the_data_ranks(
     assert data["parallelism.data_parallel_replicate_degree"] == copies
     assert data["parallelism.data_parallel_shard_degree"] == shards
     assert problems == []
+
+
+def test_a_written_batch_is_in_tokens() -> None:
+    """Three sequences a pass, 96 a step; of a length that nobody states, torchtitan's own."""
+    for length, said in ((8192, {}), (2048, {"seq_len": None})):
+        data, _ = written(micro_batch=3, grad_accum=2, **said)
+        assert (data[LENGTH], data[TOKENS]) == (length, 3 * length)
+        assert data["training.num_tokens_per_train_step"] == 3 * 2 * 16 * length
+        assert "parallelism.num_pp_microbatches" not in data
+    stages, _ = written(pp=2, grad_accum=6)
+    assert stages["parallelism.num_pp_microbatches"] == 6
 
 
 @pytest.mark.parametrize("compiled", [True, False])
