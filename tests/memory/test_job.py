@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from statistics import median, stdev
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from simcore.answer.request import make_request
 from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.job import (
+    _deferred_share,
     _equal_layers,
     _in_flight,
     _largest,
@@ -23,18 +25,20 @@ from simcore.memory.job import (
     _Ranks,
     _ranks_of,
     _stuck_frac,
+    _waiting_share,
     axis_of,
     fullest,
     fullest_over,
     largest_batch,
     memory_at,
+    memory_of_stage,
     memory_over,
     memory_result,
     stage_allocated_bytes,
 )
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Block, Op, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.saved import Saved
 
@@ -217,6 +221,84 @@ def test_the_first_stage_holds_a_micro_batch_for_each_stage_after_it() -> None:
     zero = np.zeros(2)
     ranks = _Ranks(((undivided.workload, False),), zero.astype(np.intp), zero, np.ones(2), zero)
     assert _in_flight(undivided, ranks, np.full(2, 16.0)).tolist() == [1.0, 1.0]
+
+
+def _headed() -> Workload:
+    """Two layers of 100 saved elements; a head of 30 whose loss keeps 50 and one more."""
+    up = Op(name="up", fwd=(), saved=Saved(low=100.0))
+    head = Block(name="head", ops=(
+        Op(name="head", fwd=(), saved=Saved(low=30.0), gemm_weight=5.0, result=Saved(low=50.0)),
+        Op(name="loss", fwd=(), saved=Saved(low=1.0, high=50.0)),
+    ))  # fmt: skip
+    return workload([Block(name="layer", ops=(up,), recomputable=True), head], (0, 0, 1))
+
+
+def _of(**schedule: str) -> Any:
+    placed = SimpleNamespace(schedule=SimpleNamespace(**schedule))
+    return SimpleNamespace(strategy=strategy("ddp", precision="bf16"), placed=placed)
+
+
+def test_a_micro_batch_that_waits_on_the_last_stage_holds_less_of_the_head() -> None:
+    """In bf16 400 bytes of layers, and of the head 60 and the loss's 102. It has none of the head
+    yet, or 100 bytes of gradient are in place of what the loss kept."""
+    model = _headed()
+    kept = 400 + 60 + 102
+    absent, gradient = (
+        _waiting_share(_of(waiting_head=word), model, False) for word in ("absent", "gradient")
+    )
+    assert absent == pytest.approx(400 / kept)
+    assert gradient == pytest.approx((kept - 102 + 100) / kept)
+    empty = workload([Block(name="head", ops=(Op(name="head", fwd=()),))])
+    assert _waiting_share(_of(waiting_head="absent"), empty, False) == 1.0
+
+
+def test_a_deferred_gradient_of_the_head_keeps_its_input_and_the_outputs_gradient() -> None:
+    """60 bytes and 100, of 562 that a micro-batch saves."""
+    assert _deferred_share(_of(), _headed(), False) == pytest.approx(160 / 562)
+    empty = workload([Block(name="head", ops=(Op(name="head", fwd=()),))])
+    assert _deferred_share(_of(), empty, False) == 0.0
+
+
+@pytest.mark.parametrize(("deferred", "accum"), [(3, 16), (3, 3), (3, 1), (1, 16)])
+def test_the_last_stage_holds_the_head_of_deferred_micro_batches_too(
+    deferred: int, accum: int
+) -> None:
+    request = _staged(global_batch=2 * accum, deferred_heads=deferred).held
+    assert request.placed is not None
+    ranks = _ranks_of([(request, stage) for stage in request.placed.stages], 1)
+    held = _in_flight(request, ranks, np.full(4, float(accum)))
+    share = _deferred_share(request, request.placed.stages[-1].workload, False)
+    usual = [min(float(n), accum) for n in (4, 3, 2, 1)]
+    assert held[:3].tolist() == usual[:3]
+    assert held[3] == pytest.approx(1.0 + share * min(deferred, accum - 1)) and share > 0.0
+
+
+@pytest.mark.parametrize("words", [{"vpp": 2}, {"schedule": "zb-1p"}])
+def test_micro_batches_that_wait_on_the_last_stage_count_less(words: dict[str, Any]) -> None:
+    """All but the one in work."""
+    request = _staged(**words).held
+    assert request.placed is not None
+    stages, schedule = request.placed.stages, request.placed.schedule
+    ranks = _ranks_of([(request, stage) for stage in stages], 1)
+    found = _in_flight(request, ranks, np.full(4, 16.0))
+    usual = schedule.in_flight(request.placed.layout, ranks.position, np.full(4, 16.0))
+    share = _waiting_share(request, stages[-1].workload, False)
+    assert 0.0 < share <= 1.0
+    assert found[:3].tolist() == usual[:3].tolist()
+    assert found[3] == pytest.approx(1.0 + (usual[3] - 1.0) * share)
+
+
+def test_where_the_usual_fragmentation_does_not_fit_a_replay_decides() -> None:
+    """Both of the largest batches need more than the device by the closed form, and hold less."""
+    request = make_request("resnet-50", "1x1xT4")
+    best, capacity = largest_batch(request, 4096), request.cluster.groups[0].gpu.usable_memory_bytes
+    batches = np.array([best, best + 1.0])
+    closed = memory_of_stage(request, request.held_workload, 0, *axis_of(request, batches))
+    assert (closed.needed > capacity).all() and (closed.device < capacity).all()
+    replayed = memory_at(request, batches)
+    assert replayed.needed[0] == capacity and replayed.needed[1] == closed.needed[1]
+    growing = replace(request, growing_segments=True)
+    assert memory_at(growing, batches).needed.tolist() != replayed.needed.tolist()
 
 
 @pytest.mark.parametrize(
