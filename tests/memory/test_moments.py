@@ -14,14 +14,12 @@ from simcore.memory.moments import (
     GRADIENT,
     SAVED,
     WORKING,
-    Moments,
     Walked,
     candidates,
     gathering_of,
     held_at_ticks,
     moments_of,
 )
-from simcore.memory.parts import joined_moments
 from simcore.step.transients import saved_bytes
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
@@ -202,20 +200,6 @@ def test_parts_of_any_length_are_walked_together_as_alone() -> None:
              Walked(large, False, 0)]  # fmt: skip
     for together, walk in zip(candidates(walks, P, True), walks, strict=True):
         assert np.array_equal(together, candidates([walk], P, True)[0])
-
-
-def test_joined_moments_repeat_the_first() -> None:
-    models = MODELS["gpt2"].build(), MODELS["resnet-18"].build()
-    one, other = moments_of([Walked(m, False, 1) for m in models], P)
-    both = joined_moments([one, other])
-    longest = max(len(one.held), len(other.held))
-    for at, each in enumerate((one, other)):
-        n = len(each.held)
-        for name in Moments.__dataclass_fields__:
-            column = getattr(both, name)[:, at]
-            assert column.shape == (longest,)
-            assert column[:n].tolist() == getattr(each, name).tolist()
-            assert set(column[n:].tolist()) <= {getattr(each, name)[0]}
 
 
 def test_no_moment_is_reached_by_another_in_every_column() -> None:

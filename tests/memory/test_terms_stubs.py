@@ -11,7 +11,7 @@ from strategies import strategy
 
 from simcore.answer.request import make_request
 from simcore.memory.moments import Gathering
-from simcore.memory.parts import hands_stubs, parts_of
+from simcore.memory.parts import parts_of
 from simcore.memory.terms import rank_state
 from simcore.strategy.precision import with_main_grads
 from simcore.strategy.programs import program_named
@@ -23,15 +23,6 @@ def _how(name: str, main: str = "fp32", stub: bool = True) -> Strategy:
     program = replace(plain, gradients=replace(plain.gradients, stub_after_fused_sum=stub))
     how = strategy(name, "bf16", program=program)
     return replace(how, precision=with_main_grads(how.precision, main))
-
-
-def test_who_hands_stubs() -> None:
-    """Programs with such a kernel, main gradients, and parameters that are whole."""
-    assert [hands_stubs(_how(n)) for n in ("ddp", "zero1", "zero2", "zero3")] == [True] * 3 + [
-        False
-    ]
-    assert not hands_stubs(_how("ddp", main="weights"))
-    assert not hands_stubs(_how("ddp", stub=False))
 
 
 def test_megatron_has_stubs_since_it_reduces_under_backward() -> None:
