@@ -93,6 +93,12 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ),
     ("memory/parts.py", "NumberReplacer", "if len(self.storage_bytes[0]) == 1:", 1):
         "all rows of an array are equally long",
+    **dict.fromkeys(
+        (("memory/parts.py", "NumberReplacer", line, n) for n in (0, 1) for line in (
+            "longest = max(len(columns[0])", "rows = [np.where(np.arange(longest) < len(c[0])",
+        )),
+        "all columns of moments are equally long",
+    ),
     ("memory/job.py", "NumberReplacer", "return float(memory_over(request, *axis_of(request)", 1):
         "a list of one stage has one, which is the first and the last",
     ("memory/job.py", "NumberReplacer", "terms={k: float(v[0])", 1):
@@ -227,8 +233,6 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "a search finds the same with any steps",
     ("strategy/balanced_cut.py", "NumberReplacer", "for a in range(b - mine, before - 1, -1):", 0):
         "stages that begin before all earlier ones end cost infinitely much",
-    ("strategy/cuts.py", "NumberReplacer", "sizes += [left // max(open_stages, 1)]", 3):
-        "a list repeated less than once is empty, as it is repeated not at all",
 }  # fmt: skip
 #: z of a two-sided 95 % interval.
 _Z95 = 1.959964
