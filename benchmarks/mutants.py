@@ -112,6 +112,12 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         )),
         "one configuration is the first and the last",
     ),
+    **dict.fromkeys(
+        (("memory/job.py", operator, line, 0)
+         for operator in ("ReplaceBinaryOperator_FloorDiv_Mul", "NumberReplacer")
+         for line in ("at_once, a_slice = (max(1,", "at_once, found = max(1,")),
+        "how many stages are computed together changes no figure",
+    ),
     ("memory/events.py", "NumberReplacer", "step and self.state.early[0]", 1):
         "one configuration is the first and the last",
     ("memory/over_time.py", "ReplaceComparisonOperator_LtE_Lt", "if memory.needed[0] <= limit", 0):
@@ -187,6 +193,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "of nothing awaited any number of columns is nothing",
     ("timing/steps.py", "NumberReplacer", "return steps_of_alike([request]", 1):
         "a list of one has one request, which is the first and the last",
+    ("timing/stage_steps.py", "NumberReplacer", "first, tables = jobs[0]", 1):
+        "parts of one model have one strategy, one cluster and equal shares",
     **dict.fromkeys(
         (("timing/steps.py", "NumberReplacer", line, 1) for line in (
             "points = with_library(requests[0]", "if requests[0].placed is None:",
