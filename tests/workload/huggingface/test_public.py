@@ -15,13 +15,14 @@ from huggingface.public_experts import EXPERTS
 from huggingface.public_hybrids import HYBRIDS
 from huggingface.public_mixers import MIXERS
 from huggingface.public_more import MORE
+from huggingface.public_recent import RECENT
 from huggingface.public_sizes import SIZES
 from huggingface.public_types import BILLIONS, TYPES
 
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS, **TYPES}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS, **TYPES, **RECENT}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -79,6 +80,12 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
         ("nemotron-3-nano-30b-a3b", 3.2),
         # "32B total / 9B activated" (IBM 2025, Granite 4.0)
         ("granite-4.0-h-small", 9),
+        # "activates 18.6B-31.3B (27B on average)" (Meituan 2025, LongCat-Flash), with its head
+        ("longcat-flash", 27),
+        # "284B total", "13B activated"; "1.6T", "49B" (DeepSeek-AI 2026, V4's hub pages)
+        ("deepseek-v4-flash", 13.3), ("deepseek-v4-pro", 49),
+        # of their names
+        ("nemotron-3-ultra-550b-a55b", 55), ("qwen3.5-397b-a17b", 17), ("glm-5.2", 40),
         # "94B active parameters", "12B active" (Jamba team 2024, Jamba-1.5)
         ("jamba-1.5-large", 94), ("jamba-1.5-mini", 12),
     ],
