@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,23 @@ def test_stages_hold_what_the_memory_of_each_cut_says(words: dict[str, Any]) -> 
             held.add(bytes_of[s] <= limits[at])
             first += size
     assert held == {True, False}
+
+
+def test_what_follows_from_other_ranges_is_what_each_alone_computes() -> None:
+    """A model of two kinds of layers, the first of which is dense; ranges in any order."""
+    request = make_request("deepseek-v2-lite", "2x8xH100", pp=2, strategy="zero1", recompute="full")
+    over = tuple(np.array(column) for column in ((1.0, 4.0), (1.0, 64.0), (16.0, 16.0), (2.0, 2.0)))
+    limits = np.array([7e10, 1e11])
+    together = StageLimits(request, over, limits)
+    ranges = [(a, b) for a in (0, 1, 2, 9) for b in (3, 10, 17, 24, 27) if a < b]
+    answers = set()
+    for a, b in Random(5).sample(ranges, len(ranges)):
+        alone = StageLimits(request, over, limits)
+        for at, stage in product((0, 1), (0, 1)):
+            answer = together.of_point(at)(stage, a, b)
+            assert answer == alone.of_point(at)(stage, a, b)
+            answers.add((at, answer))
+    assert len(answers) == 4
 
 
 def test_deferred_gradients_of_the_head_stay_on_the_last_stage() -> None:
