@@ -66,8 +66,9 @@ class Axis:
     def equals(self, other: Axis) -> bool:
         """Whether both have the same points."""
         names = ("row_cluster", "row_micro_batch", "row", "grad_accum")
-        return self.clusters == other.clusters and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in names
+        return self is other or (
+            self.clusters == other.clusters
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
         )
 
     def take(self, points: NDArray[np.intp]) -> Axis:
@@ -259,11 +260,11 @@ def _steps(
     of the step, and a micro-batch on all stages of the pipeline.
     """
     if twice is None:
-        every = steps_of_alike(requests, Points.of(values, n), terms=())
+        every = steps_of_alike(requests, Points.shared(values, n), terms=())
         return np.array([steps.step_s for steps in every])
     values = {k: v if k == "library" else np.concatenate([v, v]) for k, v in values.items()}
     values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
-    every = steps_of_alike(requests, Points.of(values, 2 * n), terms=BUSY_TERMS)
+    every = steps_of_alike(requests, Points.shared(values, 2 * n), terms=BUSY_TERMS)
     each = [_with_doubled(r, steps, n) for r, steps in zip(requests, every, strict=True)]
     return np.concatenate(each)
 

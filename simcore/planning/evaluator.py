@@ -89,7 +89,8 @@ class Evaluator:
         self._largest_first = [sorted(m, key=lambda i: -self._counts[i][1]) for m in self._kinds]
         # messages about layouts, by number of devices
         self._by_layout: dict[tuple[Layout, int], dict[int, Sequence[str]]] = {}
-        self._wires: dict[tuple[str, int], dict[str, Any]] = {}
+        self._wires: dict[tuple[str, int, tuple[int, ...]], dict[str, Any]] = {}
+        self._axes: dict[tuple[Any, ...], Axis] = {}
         self._points = [len(members) * space.points_per_cluster for members in self._kinds]
         self._pieces = [-(-n // self.piece_points) for n in self._points]
         self._starts = [0, *accumulate(self._pieces)]
@@ -256,7 +257,7 @@ class Evaluator:
         n_left = end - begin - sum(invalid.values())
         if not valid or held.request is None:
             return Batch.of_none(unit, piece, end - begin, invalid)
-        axis = _axis(self.space, held, valid, begin, end)
+        axis = self._axis(held, kind, valid, begin, end)
         if odd := n_left - len(axis):
             invalid[_left_out(self.space, held)] = odd
         deals: list[Deal] | None = None
@@ -267,6 +268,17 @@ class Evaluator:
         wires = self._wires_of(held.request, kind, valid)
         of = {"unit": unit, "piece": piece, "n_points": end - begin, "invalid": invalid}
         return _Piece(held, held.request, axis, deals, wires, np.array(held.members)[valid], of)
+
+    def _axis(self, held: _Unit, kind: int, valid: list[int], begin: int, end: int) -> Axis:
+        """``_axis_of`` a piece; forms of one layout share those with few points."""
+        if self._points[kind] > FEW_POINTS:
+            return _axis_of(self.space, held, valid, begin, end)
+        assert held.request is not None
+        rounds, default = _asks_for_rounds(held), held.request.micro_batch
+        key = held.layout, rounds, default, kind, tuple(valid), begin, end
+        if key not in self._axes:
+            self._axes[key] = _axis_of(self.space, held, valid, begin, end)
+        return self._axes[key]
 
     def _evaluated(self, asked: Sequence[_Piece | Batch]) -> Iterator[Batch]:
         """The results of pieces whose forms differ in recompute alone."""
@@ -282,12 +294,12 @@ class Evaluator:
         return (p.batch(outcomes[id(p)]) if isinstance(p, _Piece) else p for p in asked)
 
     def _wires_of(self, request: Request, kind: int, valid: list[int]) -> dict[str, Any]:
-        """``wires_of`` some clusters of a kind, cached for all of them."""
-        key = request.workload.name, kind
+        """``wires_of`` some clusters of a kind (cached)."""
+        key = request.workload.name, kind, tuple(valid)
         if key not in self._wires:
-            clusters = [self.space.clusters[i] for i in self._kinds[kind]]
-            self._wires[key] = wires_of(request, clusters)
-        return {k: v if k == "library" else v[valid] for k, v in self._wires[key].items()}
+            members = self._kinds[kind]
+            self._wires[key] = wires_of(request, [self.space.clusters[members[m]] for m in valid])
+        return self._wires[key]
 
 
 @dataclass(frozen=True)
@@ -423,7 +435,7 @@ def _left_out(space: Space, held: _Unit) -> str:
     return f"schedule {held.layout.schedule} {schedule_of(held.layout).grad_accum_rule}"
 
 
-def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
+def _axis_of(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
     """The configuration axis of the unit's points ``begin`` to ``end`` on valid clusters, without
     those whose number of micro-batches is invalid.
     """

@@ -79,11 +79,12 @@ def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> 
 
 def communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
     """The communicator of a scope, cached: stages of a pipeline share one axis and its groups."""
-    key = scope, strategy.shard_ranks, strategy.expert_ranks
-    if key not in points.communicators:
-        world = points.group(points.n_ranks, points.n_nodes)
-        points.communicators[key] = scoped(world, scope, strategy)
-    return points.communicators[key]
+
+    def made() -> Group:
+        return scoped(points.group(points.n_ranks, points.n_nodes), scope, strategy)
+
+    key = "communicator", scope, strategy.shard_ranks, strategy.expert_ranks
+    return points.keeps(key, made)
 
 
 def messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:

@@ -23,6 +23,12 @@ _SENT = "send_recv"
 
 def data_points(points: Points, placed: Placed) -> Points:
     """The configuration axis of the data-parallel job that one pipeline stage is."""
+    layout, directions = placed.layout, placed.schedule.directions
+    key = "data", layout.tp, layout.pp, layout.cp, directions, placed.gpus_per_node
+    return points.keeps(key, lambda: _data_points(points, placed))
+
+
+def _data_points(points: Points, placed: Placed) -> Points:
     layout = placed.layout
     ranks = np.maximum(1.0, points.n_ranks / (layout.tp * layout.pp))
     stride = float(layout.tp)
@@ -85,6 +91,15 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
 
 def exchanges_of(points: Points, placed: Placed) -> Exchanges:
     """The seconds of one exchange in each dimension of a layout; equal for all layers."""
+    key = (
+        "exchanges", placed.layout, placed.dimensions, placed.gpus_per_node, placed.ring_shares,
+        placed.sends_whole,
+    )  # fmt: skip
+    return Exchanges(placed, points.keeps(key, lambda: _once_s(points, placed)))
+
+
+def _once_s(points: Points, placed: Placed) -> dict[tuple[str, str], Array]:
+    """``Exchanges.once_s``."""
     layout, on = placed.layout, points.use_comm
     moved = exchange_bytes(placed, points.micro_batch)
 
@@ -123,7 +138,7 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         if placed.gathers_received:
             gathered = collective_time_s("all_gather", whole[None, :], among(placed.tensor))[0]
             found[TRANSFER, "all_gather"] = count * gathered * on
-    return Exchanges(placed, found)
+    return found
 
 
 def tied_s(points: Points, placed: Placed) -> Array:

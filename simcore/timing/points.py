@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
-from typing import Any, Literal, get_args
+from functools import cached_property, lru_cache
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 
 from simcore.base.arrays import Array, NDArray, distinct_columns
-from simcore.base.record import dataclass
+from simcore.base.record import Same, dataclass
 from simcore.physics.collectives import PLAIN, Group, Library
+
+T = TypeVar("T")
 
 #: Multipliers on what the hardware delivers: 1 is the profile's figure, 2 is twice as fast.
 Knob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
@@ -29,7 +31,8 @@ _LINKS = (
     "n_ranks", "n_nodes", "gpus_per_node", "intra_bw_bytes_per_s", "inter_bw_bytes_per_s",
     "intra_hop_s", "inter_hop_s", "intra_ramp", "inter_ramp", "intra", "inter", "use_comm",
 )  # fmt: skip
-#: Number of configurations from which on equal links are worth looking for.
+#: Number of configurations from which on equal links are worth looking for, and up to which axes
+#: with equal values are worth keeping.
 _LONG = 256
 
 
@@ -81,6 +84,18 @@ class Points:
         assert isinstance(library, Library)
         return Points(**arrays, library=library, **{name: values.get(name) for name in _BY_CLASS})  # type: ignore[arg-type]
 
+    @staticmethod
+    def shared(values: Mapping[str, Any], size: int) -> Points:
+        """``of`` arrays [C]; short axes with equal values are one object, with what it ``keeps``.
+
+        In a space, forms of one layout have the same axis, whatever their strategy.
+        """
+        if size > _LONG:
+            return Points.of(values, size)
+        arrays = {k: np.asarray(v, dtype=np.float64) for k, v in values.items() if k != "library"}
+        columns = tuple((name, array.tobytes()) for name, array in arrays.items())
+        return _shared(columns, Same(values.get("library", PLAIN)), size)
+
     def __len__(self) -> int:
         return len(self.micro_batch)
 
@@ -107,9 +122,17 @@ class Points:
             new[name] = array
         return replace(self, **new)
 
+    def keeps(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, once for all who ask on this axis with the same key.
+
+        The key says everything that the result depends on beside the axis.
+        """
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return cast("T", self._kept[key])
+
     @cached_property
-    def communicators(self) -> dict[Hashable, Group]:
-        """Cache of communicators on these links, by a key that the caller chooses."""
+    def _kept(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property
@@ -158,6 +181,12 @@ class Points:
 
 
 _ARRAYS = tuple(f.name for f in fields(Points) if f.name not in ("library", *_BY_CLASS))
+
+
+@lru_cache(maxsize=32)
+def _shared(columns: tuple[tuple[str, bytes], ...], library: Same[Library], size: int) -> Points:
+    arrays = {name: np.frombuffer(values) for name, values in columns}
+    return Points.of({**arrays, "library": library.it}, size)
 
 
 def _along(value: object, size: int) -> Array:

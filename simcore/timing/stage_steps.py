@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import TINY, Array, NDArray, equal_neighbours
-from simcore.base.record import dataclass, replace
+from simcore.base.record import Same, dataclass, replace
 from simcore.physics.slowest import slowest_rates
 from simcore.request.placed import Placed
+from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import together
 from simcore.strategy.layout import Layout
 from simcore.timing.compute import pass_seconds, phases_of_parts
@@ -62,10 +63,18 @@ def stage_paces(
     ``points`` of the whole job; ``counts``: number of stages of each kind; ``device_sd_frac``:
     standard deviation of a device's rate.
     """
+    meeting = float(max(layout.tp * layout.cp, layout.ep * layout.expert_tp))
+    return points.keeps(
+        ("paces", meeting, counts, device_sd_frac),
+        lambda: _paces(points, meeting, counts, device_sd_frac),
+    )
+
+
+def _paces(points: Points, meeting: float, counts: tuple[int, ...], device_sd_frac: float) -> Paces:
+    """``stage_paces``; ``meeting``: ranks that wait for each other in every micro-batch."""
     starts, lengths = equal_neighbours(points.n_ranks)
     ranks = points.n_ranks[starts]
     shares = np.array(counts, dtype=np.float64) / sum(counts)
-    meeting = float(max(layout.tp * layout.cp, layout.ep * layout.expert_tp))
     group = np.minimum(meeting, ranks / sum(counts))
     every, typical, *own = slowest_rates(
         np.array([ranks, group, *(ranks * shares[:, None])]), device_sd_frac
@@ -152,12 +161,8 @@ def stage_steps(
     first, tables = jobs[0], [job.table for job in jobs]
     counts = tuple(count for _, count in placed.distinct_stages)
     paces = stage_paces(points, placed.layout, counts, first.classes[0].device_sd_frac)
-    slowest = np.tile(paces.slowest, (len(alike), 1))
     spread, waits = first.workload.work_sd_frac, any(t.waits for t in tables)
-    of_parts, average = phases_of_parts(
-        first.strategy, tables, first.classes, local, first.shares, spread,
-        (slowest, np.broadcast_to(paces.typical, slowest.shape)),
-    )  # fmt: skip
+    of_parts, average = _phases(first, tables, local, paces)
     steps = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
     # A micro-batch that passes through all stages meets average ranks on its way.
     computing = together([job.program for job in jobs]).computing
@@ -177,6 +182,30 @@ def stage_steps(
         )
         for one, rows in zip(alike, slices, strict=True)
     ]  # fmt: skip
+
+
+def _phases(
+    job: Job, tables: Sequence[KernelTable], points: Points, paces: Paces
+) -> list[list[Array]]:
+    """Device seconds of all kernels on the slowest and on average ranks of their stages.
+
+    ``job``: the first of those with these ``tables``. Strategies that divide nothing but state and
+    gradients differently share them.
+    """
+    how, classes = job.strategy, job.classes
+    shape = len(tables), len(points)
+    slowest = np.tile(paces.slowest, (len(tables) // len(paces.slowest), 1))
+    key = (
+        "phases", *map(Same, (joined_table(tuple(tables)), paces, *classes)), job.shares,
+        job.workload.work_sd_frac, how.issuer, how.launch_blocking,
+    )  # fmt: skip
+    return points.keeps(
+        key,
+        lambda: phases_of_parts(
+            how, tables, classes, points, job.shares, job.workload.work_sd_frac,
+            (slowest, np.broadcast_to(paces.typical, shape)),
+        ),
+    )  # fmt: skip
 
 
 def _with_exchanges(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -83,10 +83,34 @@ def test_kernel_times_are_computed_once_for_equal_rates() -> None:
     assert first.tolist() == [0, 1, 3, 4] and number.tolist() == [0, 1, 0, 2, 3]
 
 
-def test_communicators_are_kept_for_an_axis() -> None:
-    one, other = Points.of({}, 1), Points.of({}, 1)
-    one.communicators["all"] = one.group(one.n_ranks, one.n_nodes)
-    assert [*one.communicators] == ["all"] and other.communicators == {}
+def test_what_was_computed_on_an_axis_is_kept_by_its_key() -> None:
+    one, other, calls = Points.of({}, 1), Points.of({}, 1), []
+
+    def computed() -> int:
+        calls.append(1)
+        return len(calls)
+
+    assert [one.keeps(key, computed) for key in ("a", "b", "a")] == [1, 2, 1]
+    assert other.keeps("a", computed) == 3
+
+
+def test_short_axes_with_equal_values_are_one_object() -> None:
+    library = Library()
+    values = {"micro_batch": np.array([1.0, 2.0]), "n_ranks": np.array([8.0, 16.0])}
+    one = Points.shared({**values, "library": library}, 2)
+    assert Points.shared({**{k: v.copy() for k, v in values.items()}, "library": library}, 2) is one
+    others = (
+        {**values, "n_ranks": np.array([8.0, 8.0]), "library": library},
+        {"grad_accum": values["micro_batch"], "n_ranks": values["n_ranks"], "library": library},
+        {**values, "library": replace(library, release=(2, 19))},
+    )
+    for changed in others:
+        found, alone = Points.shared(changed, 2), Points.of(changed, 2)
+        assert found is not one and found.library is changed["library"]
+        for field in ("micro_batch", "n_ranks", "grad_accum", "intra_ramp"):
+            assert getattr(found, field).tolist() == getattr(alone, field).tolist()
+    long = {"micro_batch": np.arange(1000.0)}
+    assert Points.shared(long, 1000) is not Points.shared(long, 1000)
 
 
 def test_a_communicator_on_the_links() -> None:
