@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simcore.base.arrays import Array
 from simcore.base.record import dataclass
+from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.stages import StageLimits
 from simcore.request.placed import Placed
 from simcore.strategy.balanced_cut import balanced_cut
@@ -23,7 +25,7 @@ from simcore.timing.evaluate import evaluate
 from simcore.timing.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.timing.points import Points
 from simcore.timing.stage_steps import stage_paces
-from simcore.timing.steps import central_step_s, job_of, values_of
+from simcore.timing.steps import central_step_s, job_of, point_values
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (
     even_cut,
@@ -66,45 +68,64 @@ class LayerCosts:
 
 
 def layer_costs(request: Request) -> LayerCosts:
+    """``layer_costs_over`` the request's own cluster and micro-batch."""
+    return layer_costs_over(request, [(request.cluster, float(request.micro_batch))])[0]
+
+
+def layer_costs_over(
+    request: Request, over: Sequence[tuple[ClusterSpec, float]]
+) -> list[LayerCosts]:
     """The time that every layer adds to a micro-step of its stage, as the engine prices it.
 
-    Each piece of the model is evaluated as a job of its own: its third micro-step less its second.
+    For each of R pairs (cluster, micro-batch); the clusters are of one kind, the request on any of
+    them. Each piece of the model is evaluated as a job of its own: its third micro-step less its
+    second.
     """
     placed = request.placed
     assert placed is not None
-    base = values_of(request)
+    name = request.workload.name
+    each_of = [point_values(c, request.profile, name, batch, 1.0) for c, batch in over]
+    base: dict[str, Any] = {
+        key: np.array([values[key] for values in each_of]) for key in each_of[0] if key != "library"
+    }
+    library = {"library": each_of[0]["library"]}
     job = job_of(request)
     counts = (1,) * placed.layout.pp  # average stages: which one has the slowest device is random
-    axis = Points.of(base, 1)
-    typical = float(
-        stage_paces(axis, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
-    )
+    axis = Points.of({**base, **library}, len(over))
+    typical = stage_paces(axis, placed.layout, counts, job.classes[0].device_sd_frac).typical
+    base = {key: np.repeat(values, 4) for key, values in base.items()}
+
+    def tiled(*four: float) -> Array:
+        return np.tile(np.array(four), len(over))
+
     # Device time (with the collectives of every micro-step) and host time, each with two and three
     # micro-steps.
     points = Points.of(
         {
             **base,
-            "grad_accum": np.array([2.0, 3.0, 2.0, 3.0]),
-            "compute": np.array([1.0, 1.0, _FREE, _FREE]) * base["compute"] * typical,
-            "memory": np.array([1.0, 1.0, _FREE, _FREE]),
-            "use_host": np.array([0.0, 0.0, 1.0, 1.0]),
-            "use_comm": np.array([1.0, 1.0, 0.0, 0.0]),
+            **library,
+            "grad_accum": tiled(2.0, 3.0, 2.0, 3.0),
+            "compute": tiled(1.0, 1.0, _FREE, _FREE) * base["compute"] * np.repeat(typical, 4),
+            "memory": tiled(1.0, 1.0, _FREE, _FREE),
+            "use_host": tiled(0.0, 0.0, 1.0, 1.0),
+            "use_comm": tiled(1.0, 1.0, 0.0, 0.0),
             "use_loader": 0.0,
         },
-        4,
+        4 * len(over),
     )
     local = data_points(points, placed)
     of_layer = exchanges_s(points, placed, 1)
     of_layer.pop(TRANSFER, None)  # a stage sends the same whatever layers it has
 
     @cache
-    def piece(part: Workload, layers: int) -> tuple[float, float]:
+    def piece(part: Workload, layers: int) -> tuple[Array, Array]:
+        """Seconds on the device and on its host [R]."""
         steps = evaluate(replace(job, workload=part), local).step_s
-        busy = np.array([steps[1] - steps[0]] * 4)
+        busy = np.repeat(steps[1::4] - steps[::4], 4)
         exchange = {k: layers * v for k, v in of_layer.items()}
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        seen = sum(exposed(exchange, placed, busy, slowdown).values(), np.zeros(4))
-        return float(busy[0] + seen[0]), float(steps[3] - steps[2])
+        seen = sum(exposed(exchange, placed, busy, slowdown).values(), np.zeros(len(points)))
+        return (busy + seen)[::4], steps[3::4] - steps[2::4]
 
     whole = placed.part
     starts = whole.layer_starts
@@ -114,8 +135,13 @@ def layer_costs(request: Request) -> LayerCosts:
     each = [
         piece(stretch(whole if a else bare, a, b), 1) for a, b in zip(starts, ends, strict=True)
     ]
-    first = piece(stretch(whole, 0, starts[0]), 0) if starts[0] else (0.0, 0.0)
-    return LayerCosts(tuple(d for d, _ in each), tuple(h for _, h in each), first)
+    none = np.zeros(len(over))
+    before = piece(stretch(whole, 0, starts[0]), 0) if starts[0] else (none, none)
+    device, host = (np.array(seconds).T.tolist() for seconds in zip(before, *each, strict=True))
+    return [
+        LayerCosts(tuple(d[1:]), tuple(h[1:]), (d[0], h[0]))
+        for d, h in zip(device, host, strict=True)
+    ]
 
 
 def fastest_stages(costs: LayerCosts, layout: Layout) -> tuple[int, ...] | None:

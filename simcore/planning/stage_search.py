@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcore.answer.stages import LayerCosts, layer_costs, with_stages
+from simcore.answer.stages import LayerCosts, layer_costs_over, with_stages
 from simcore.answer.sweep import cluster_kind
 from simcore.base.arrays import Array, NDArray
 from simcore.memory.stages import StageLimits
@@ -137,10 +137,30 @@ class _Cuts:
             n_layers, least, fits
         ):
             if row not in self._costs:
-                self._costs[row] = layer_costs(request)
+                self._cost(c, i, request, worth)
             found = balanced_cut(self._costs[row].stage_s, n_layers, least, fits)
         self._found[key] = found
         return found
+
+    def _cost(self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]) -> None:
+        """Find what layers of candidate ``i`` cost.
+
+        Also on the clusters and with the micro-batches of all of the same form and kind of cluster.
+        """
+        rows = list(dict.fromkeys(
+            (int(c.form[j]), int(c.cluster[j]), float(c.micro_batch[j]))
+            for j in (i, *self._like(c, i, worth).tolist())
+        ))  # fmt: skip
+        over = [(c.space.clusters[cluster], batch) for _, cluster, batch in rows]
+        self._costs.update(zip(rows, layer_costs_over(request, over), strict=True))
+
+    def _like(self, c: Candidates, i: int, among: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of ``among`` of the same form and kind of cluster as candidate ``i``."""
+        clusters = c.space.clusters
+        kind = cluster_kind(clusters[int(c.cluster[i])])
+        alike = among[c.form[among] == c.form[i]]
+        same = [cluster_kind(clusters[k]) == kind for k in c.cluster[alike].tolist()]
+        return alike[np.array(same, dtype=bool)]
 
     def _fits(
         self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]
@@ -152,11 +172,7 @@ class _Cuts:
         kind = int(c.form[i]), cluster_kind(request.cluster)
         limits, places = self._limits.get(kind, (None, {}))
         if limits is None or i not in places:
-            clusters = c.space.clusters
-            points = np.array([
-                j for j in worth[c.form[worth] == c.form[i]].tolist()
-                if cluster_kind(clusters[int(c.cluster[j])]) == kind[1]
-            ])  # fmt: skip
+            points = self._like(c, i, worth)
             columns = (c.micro_batch, c.grad_accum, c.n_gpus, c.n_nodes)
             micro_batch, grad_accum, n_gpus, n_nodes = (column[points] for column in columns)
             limits = StageLimits(
