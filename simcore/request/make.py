@@ -43,7 +43,7 @@ from simcore.strategy.strategy import (
 )
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
-from simcore.workload.recompute import head_recomputed, offloaded, recomputed
+from simcore.workload.recompute import head_recomputed, held_by_nodes, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
 if TYPE_CHECKING:
@@ -192,14 +192,16 @@ def _workloads(
         return
 
     def built(settings: dict[str, Any]) -> Workload:
-        early = inputs.library.program.recompute.stops_early
+        how = inputs.library.program.recompute
         model = recomputed(
-            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers, early
-        )
-        if mode == "full" and inputs.library.program.recompute.full_includes_head:
+            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers,
+            how.stops_early,
+        )  # fmt: skip
+        if mode == "full" and how.full_includes_head:
             model = head_recomputed(model)
         layers = _layers_away(tries, inputs, model)
-        return offloaded(model, layers, checkpointed=mode == "full")
+        model = offloaded(model, layers, checkpointed=mode == "full")
+        return model if how.reentrant else held_by_nodes(model)
 
     tries.make("workload", lambda: built(overrides))
     if largest and "workload" in tries:

@@ -159,6 +159,8 @@ class Op:
       ``early_flop``: FLOP of gradients that forward's kernels compute.
     - ``beside``: elements that exist while the op's kernels run, such as other ranks' keys and
       values, and in backward their gradients too.
+    - ``hung``: the part of what it saves, or a copy of the op's input that others save too, that
+      hangs on its autograd node by itself, so that a checkpoint that is not reentrant keeps it.
     - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
       experts' products), ``exchange`` (dispatch and combination of rows) or ``shared`` (the experts
       that every token passes); empty for all other ops.
@@ -177,6 +179,7 @@ class Op:
     grad_early: float = 0.0
     early_flop: float = 0.0
     beside: Saved = NOTHING
+    hung: Saved = NOTHING
     part: ExpertPart = ""
 
     @property

@@ -167,6 +167,23 @@ def offloaded(workload: Workload, first: int, *, checkpointed: bool = False) -> 
     return _with_first(workload, away, first)
 
 
+@lru_cache(maxsize=256)
+def held_by_nodes(workload: Workload) -> Workload:
+    """The model whose recomputed layers keep what hangs on autograd's nodes (``Op.hung``).
+
+    A checkpoint that is not reentrant builds the graph in forward and drops only what
+    save_for_backward was given (torch/utils/checkpoint.py, saved_tensors_hooks).
+    """
+
+    def holding(block: Block) -> Block:
+        hung = sum((op.hung for op in block.ops), NOTHING)
+        return replace(block, boundary=block.boundary + hung) if hung != NOTHING else block
+
+    return workload.replace(
+        blocks=tuple(holding(b) if b.recomputable else b for b in workload.blocks)
+    )
+
+
 def _offloaded_layer(block: Block) -> Block:
     """A layer all of whose saved activations are offloaded."""
     ops = tuple(replace(op, saved=NOTHING) for op in block.ops)

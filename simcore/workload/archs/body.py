@@ -9,143 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from simcore.base.record import dataclass, replace
+from simcore.base.record import replace
 from simcore.workload import ops
-from simcore.workload.archs import check_names
+from simcore.workload.archs.adapters import (
+    ALL_LINEAR,
+    AS_WIDE_AS_INPUT,
+    QUANTISED_BYTES,
+    TARGETS,
+    Adapters,
+    plain_name,
+)
 from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
-
-#: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
-#: (Dettmers et al. 2023, QLoRA, section 3); nf4-single: one fp32 scale for 64 parameters, 0.5 bit.
-#: gptq: 4 bits, and a scale in 16 bit and a zero point in 4 for 128 parameters (AutoGPTQ's groups).
-#: int8: LLM.int8's one fp32 scale per row is left out. fp8: one scale per tensor; fp8 products
-#: read it without a cast (Transformer Engine's fp8 parameters).
-QUANTISED_BYTES = {
-    "nf4": (4 + 0.127) / 8, "nf4-single": (4 + 32 / 64) / 8, "gptq": (4 + 20 / 128) / 8,
-    "int8": 1.0, "fp8": 1.0,
-}  # fmt: skip
-#: Formats whose products return the type of their input, fp32 where the input is fp32
-#: (bitsandbytes, nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
-AS_WIDE_AS_INPUT = ("nf4", "nf4-single")
-QUANTISED = ("none", *QUANTISED_BYTES)
-
-#: Names that checkpoints use for the products of a layer, and the names used here.
-TARGETS = {
-    "q_proj": ("q",), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("attention.out",),
-    "out_proj": ("attention.out", "out_proj"), "o": ("attention.out",), "dense": ("attention.out",),
-    "qkv_proj": ("qkv",), "query_key_value": ("qkv",), "c_attn": ("qkv",),
-    "gate_proj": ("gate",), "up_proj": ("up",), "down_proj": ("down",), "c_fc": ("up",),
-    "fc1": ("up",), "fc2": ("down",), "dense_h_to_4h": ("up",), "dense_4h_to_h": ("down",),
-    "gate_up_proj": ("gate_up",), "c_proj": ("attention.out", "down"),
-    "q_a_proj": ("q_a",), "q_b_proj": ("q_b",), "kv_b_proj": ("kv_b",),
-    "kv_a_proj_with_mqa": ("kv_a",),
-    "in_proj_qkvz": ("in_proj",), "in_proj_ba": ("in_proj1",),  # Qwen3-Next
-    "in_proj_qkv": ("in_proj",), "in_proj_z": ("in_proj1",), "in_proj_b": ("in_proj2",),
-    "in_proj_a": ("in_proj3",),  # Qwen3.5
-    "to_q": ("q",), "to_k": ("k",), "to_v": ("v",),
-    "to_out": ("attention.out",), "to_out.0": ("attention.out",),
-    "add_q_proj": ("text.q",), "add_k_proj": ("text.k",), "add_v_proj": ("text.v",),
-    "to_add_out": ("text.attention.out",),
-}  # fmt: skip
-ALL_LINEAR = "all-linear"
-#: How an adapter runs in addition to its product. ``apart``: in tensor operations (PEFT,
-#: tuners/lora/layer.py). ``redrawn``: the same, but backward draws the dropout once more, so that
-#: no mask is saved (NeMo, parallel_adapters.py, dropout_recompute: Thunder's). ``joined``: sums and
-#: scale are part of the products, of which the second adds to the result of the first, each way
-#: (NeMo, TEFusedLoRALinear on Transformer Engine's operation fuser: AddExtraInput, MakeExtraOutput
-#: and ConstantScale inside BasicLinear).
-LORA_KERNELS = ("apart", "redrawn", "joined")
-
-
-@dataclass(frozen=True)
-class Adapters:
-    """Low-rank adapters of ``rank`` on ``targets``.
-
-    - ``quantised``: format of the frozen base.
-    - ``drop``: each adapter has its own dropout before it (PEFT, tuners/lora/layer.py).
-    - ``wide``: adapters are fp32 while weights are 16 bit, under autocast.
-    - ``kernels``: one of ``LORA_KERNELS``.
-    - ``wide_experts``: routed experts keep 16 bits on a quantised base: they are no modules of the
-      kind that is quantised.
-    - ``inputs``: a frozen product after a norm saves its input, as a trained one does (Transformer
-      Engine 2, LayerNormLinear: saves ln_out whether or not the weight has a gradient).
-    """
-
-    rank: int
-    targets: frozenset[str]
-    quantised: str = "none"
-    drop: bool = False
-    wide: bool = False
-    kernels: str = "apart"
-    inputs: bool = False
-    wide_experts: bool = False
-
-    def on(self, name: str) -> bool:
-        """Whether the product ``name`` of a layer has an adapter."""
-        return ALL_LINEAR in self.targets or not self.targets.isdisjoint({name, _plain(name)})
-
-
-def _plain(name: str) -> str:
-    """A product's name without prefixes.
-
-    These are the prefix of a shared layer, of one of two attentions, or of an image stream.
-    Libraries match the end of a name. Where text is a separate stream, diffusers calls its products
-    add_q_proj and so on.
-    """
-    for prefix in ("shared.", "image.", "self.", "cross."):
-        name = name.removeprefix(prefix)
-    return name
-
-
-def adapters(
-    rank: int,
-    targets: str,
-    quantised_base: str,
-    dropout: float = 0.0,
-    wide: bool = False,
-    kernels: str = "apart",
-    inputs: bool = False,
-    wide_experts: bool = False,
-    frozen: bool = False,
-) -> Adapters | None:
-    """The adapters that settings describe; None without any. Raises ValueError.
-
-    ``frozen``: of rank 0, so that nothing of the model is trained and gradients pass through it.
-    """
-    check_names(quantised_base=(quantised_base, QUANTISED), lora_kernels=(kernels, LORA_KERNELS))
-    if rank < 0:
-        raise ValueError(f"lora_rank {rank} must not be negative")
-    if frozen:
-        if rank:
-            raise ValueError("lora_rank trains adapters of a model that frozen_model freezes")
-        return Adapters(0, frozenset(), quantised_base)
-    if not rank:
-        if quantised_base != "none":
-            raise ValueError(f"quantised_base {quantised_base!r} needs a lora_rank")
-        if targets:
-            raise ValueError(f"lora_targets {targets!r} need a lora_rank")
-        if dropout:
-            raise ValueError(f"lora_dropout {dropout!r} needs a lora_rank")
-        if wide:
-            raise ValueError("lora_wide needs a lora_rank")
-        return None
-    if wide and kernels == "joined":
-        raise ValueError("lora_kernels 'joined' has no adapters in fp32: leave out lora_wide")
-    words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
-    wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
-    return Adapters(
-        rank, wanted, quantised_base, dropout > 0, wide, kernels, inputs, wide_experts
-    )  # fmt: skip
-
-
-def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
-    """Sentences on what a prediction with adapters assumes."""
-    if chosen is None:
-        return ()
-    base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
-    drop = "with" if chosen.drop else "without"
-    own = f"adapters of rank {chosen.rank} {drop} dropout; " if chosen.rank else ""
-    return (f"{own}the frozen base{base} is sharded by zero3, whole on every rank otherwise",)
 
 
 def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str, ...]:
@@ -155,7 +30,7 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str,
     """
     if chosen is None or not chosen.rank:
         return ()
-    known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
+    known = {plain for b in bodies for n in b.products for plain in (n, plain_name(n))}
     # A checkpoint's name for several products stands for those of them that exist.
     of_these_names = {product for several in TARGETS.values() if known & chosen.targets & {*several}
              for product in several}  # fmt: skip
@@ -165,7 +40,7 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str,
     if nowhere or len(absent) == len(chosen.targets):
         raise ValueError(
             f"lora_targets {[*nowhere, *absent][0]!r} is no matrix product of a layer: "
-            f"write {ALL_LINEAR} or some of {', '.join(sorted({_plain(n) for n in known}))}"
+            f"write {ALL_LINEAR} or some of {', '.join(sorted({plain_name(n) for n in known}))}"
         )
     return (f"no layer has {', '.join(absent)}: no adapter there",) if absent else ()
 
@@ -204,6 +79,7 @@ class Body:
         self.params: list[Param] = []
         self.kept: set[str] = set()  # storages that an earlier operator saves
         self.pinned: set[str] = set()  # those of them that it saves as a separate 16-bit copy
+        self.hung: set[str] = set()  # storages that hang on a product's autograd node
         self.high: set[str] = set()  # tensors that autocast leaves in fp32
         self.products: list[str] = []
         self.frozen_numel = 0
@@ -319,14 +195,8 @@ class Body:
             width = QUANTISED_BYTES[chosen.quantised]
             self.add(ops.dequantised(name, float(k) * n, width))
         self._freeze(Param(f"{name}.bias", n * bias))
-        self.add(
-            Op(
-                name=name,
-                fwd=base.fwd,
-                bwd=base.bwd,
-                saved=self._frozen_input(name, rows * k, reads),
-            )
-        )
+        saved, hung = self._frozen_input(name, rows * k, reads)
+        self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd, saved=saved, hung=hung))
         if not self.in_layer:
             return
         if chosen.quantised in AS_WIDE_AS_INPUT and reads in self.high:
@@ -336,16 +206,29 @@ class Body:
         if chosen.on(name):
             self._adapt(chosen.rank, name, rows, k, n, reads)
 
-    def _frozen_input(self, name: str, elems: float, reads: str) -> Saved:
-        """The input that a frozen product saves; a second copy if an adapter saves it too."""
+    def _frozen_input(self, name: str, elems: float, reads: str) -> tuple[Saved, Saved]:
+        """The input that a frozen product saves, and what of it hangs on its autograd node.
+
+        It saves a second copy if an adapter saves it too.
+        """
         chosen = self.adapters
-        if chosen is None or not (chosen.inputs and self.in_layer and reads.startswith("norm")):
-            return NOTHING
-        if reads in self.pinned:
-            return NOTHING
+        if chosen is None or not self.in_layer:
+            return NOTHING, NOTHING
+        if chosen.hangs_inputs:
+            # of an fp32 input each product in 4 bits keeps its own cast, LLM.int8 the input itself
+            wide = reads in self.high
+            first = Saved(high=elems) if wide and chosen.quantised == "int8" else Saved(low=elems)
+            more = Saved(autocast=elems) if wide and chosen.quantised != "int8" else NOTHING
+            saved = more if reads in self.kept else first
+            hung = more if reads in self.hung else first
+            self.hung.add(reads)
+            self.kept.add(reads)
+            return saved, hung
+        if not (chosen.inputs and reads.startswith("norm")) or reads in self.pinned:
+            return NOTHING, NOTHING
         self.pinned.add(reads)
         shared = chosen.on(name) and not (chosen.drop or chosen.wide)
-        return Saved(again=elems) if shared else Saved(matmul=elems)
+        return (Saved(again=elems) if shared else Saved(matmul=elems)), NOTHING
 
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
         chosen = self.adapters

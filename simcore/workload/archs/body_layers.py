@@ -26,14 +26,8 @@ from typing import Any
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS, FROZEN_BODY_LISTS, towers
-from simcore.workload.archs.body import (
-    Body,
-    adapters,
-    assumptions,
-    check_targets,
-    frozen_parts,
-    frozen_weight_flop,
-)
+from simcore.workload.archs.adapters import adapters, assumptions
+from simcore.workload.archs.body import Body, check_targets, frozen_parts, frozen_weight_flop
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
 from simcore.workload.archs.lm_attention import rope
 from simcore.workload.archs.lm_mlp import MlpShape, dense, plain_activation

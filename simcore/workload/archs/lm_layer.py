@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
-from simcore.workload.archs.body import Adapters, Body
+from simcore.workload.archs.adapters import Adapters
+from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, RankShare, dense, experts
 from simcore.workload.archs.lm_settings import (

@@ -12,14 +12,8 @@ from simcore.base.record import dataclass, replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, check_names, settings_by_part
-from simcore.workload.archs.body import (
-    Body,
-    adapters,
-    assumptions,
-    check_targets,
-    frozen_parts,
-    frozen_weight_flop,
-)
+from simcore.workload.archs.adapters import adapters, assumptions
+from simcore.workload.archs.body import Body, check_targets, frozen_parts, frozen_weight_flop
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
 from simcore.workload.archs.lm_layer import (
     FED,
