@@ -46,6 +46,9 @@ def model_in(launch: str, problems: list[str]) -> Any:
     if not name and (found := _model_called(read)):
         name, by = found
         complain(f"WARNING: model {name}, by {by}: give --model for another one")
+    if not name and (refused := [u.text for u in read.unsupported if u.word in {None, "model"}]):
+        problems += refused
+        return None
     if not name:
         script = read.other.get("script", "") if read.dialect in DIALECTS else ""
         why = (f"{script} is no script that is known, and its flags name no model" if script

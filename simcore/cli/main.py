@@ -8,9 +8,11 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +45,8 @@ Runs offline, needs no GPU. Every default is marked, every figure has a source.
   simcore predict --help   every option; simcore --help every command
 """
 
+#: Commands of which the words after ``--`` are the line that starts a job.
+_OF_A_LINE = (["predict"], ["plan"], ["sweep"], ["compare"], ["report"])
 _HELP_FLAGS = {"-h", "--help", "--help-all"}
 #: The parser's message about an unknown command.
 _NO_COMMAND = re.compile(r"No such command '(.+?)'")
@@ -94,6 +98,9 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return the exit code. Errors are printed to standard error."""
     of_script = argv[:1] == ["capture"]  # words after the script's name are its own
     words = [a for i, a in enumerate(argv) if a != "--debug" or (of_script and i > 1)]
+    debugged = len(words) < len(argv)
+    if words[:1] in _OF_A_LINE:
+        words = _with_line(words)
     if words[:1] == ["help"]:  # as git and others have it
         words = [*words[1:], "--help"]
     try:
@@ -112,9 +119,18 @@ def run(argv: Sequence[str]) -> int:
             return _report(err.__cause__, words)
         return INTERRUPTED
     except Exception as err:
-        if len(words) < len(argv):
+        if debugged:
             raise
         return _report(err, words)
+
+
+def _with_line(words: Sequence[str]) -> list[str]:
+    """``words`` with what follows ``--``, as the line that starts a job, under ``--launch``."""
+    before = [*takewhile("--".__ne__, words)]
+    line = [*words[len(before) + 1 :]]
+    if not line:
+        return [*words]
+    return [*before, "--launch", line[0] if len(line) == 1 else shlex.join(line)]
 
 
 def _report(err: Exception, words: Sequence[str]) -> int:

@@ -25,6 +25,21 @@ def test_a_deepspeed_file_is_predicted(simcore: Callable) -> None:
     assert len(ran.out.splitlines()) <= 30
 
 
+@pytest.mark.parametrize("words", [["torchrun", "--nproc_per_node=8", "t.py", "--", "--bf16"], []])
+def test_words_after_two_dashes_are_the_line(simcore: Callable, words: list[str]) -> None:
+    job = ["predict", "--model", "gpt2-xl", "--gpus", "8xA100", "--json"]
+    line = ["--launch", shlex.join(words)] if words else []
+    assert simcore(*job, "--", *words).out == simcore(*job, *line).out
+    quoted = simcore(*job, "--", shlex.join(words)) if words else simcore(*job)
+    assert quoted.out == simcore(*job, *line).out
+
+
+def test_a_line_that_names_no_model_says_why_it_cannot_be_read(simcore: Callable) -> None:
+    ran = simcore("predict", "--gpus", "A100", "--", "python", "train.py", "--my_testing", "x060")
+    assert ran.code == 2
+    assert ran.err == "error: launch line: --my_testing x060 (RWKV) is not supported yet\n"
+
+
 def test_quoted_flags_and_unknown_ones(simcore: Callable) -> None:
     flags = "--micro-batch-size 2 --global-batch-size 128 --bf16 --use-distributed-optimiser"
     ran = simcore(*JOB, "--launch", flags, "--json")

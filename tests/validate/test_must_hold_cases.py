@@ -20,7 +20,13 @@ def _file(tmp_path: Path, runs: str, more: str = "") -> Path:
 
 @pytest.mark.parametrize(
     ("called", "number"),
-    [("cases", 20), ("launch lines", 32), ("second round", 19), ("fresh lines", 11)],
+    [
+        ("cases", 20),
+        ("launch lines", 32),
+        ("second round", 19),
+        ("fresh lines", 11),
+        ("blind lines", 6),
+    ],
 )
 def test_every_case_has_a_source_and_every_command_is_understood(called: str, number: int) -> None:
     cases = read_cases(cases_file(called))

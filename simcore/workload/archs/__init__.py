@@ -23,8 +23,8 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 _RECORDS = (
     "resnet", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3", "mnist_cnn",
     "unet", "unet_volume", "vnet", "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f",
-    "yolo_c3", "yolo_c3k2", "jasper", "waveglow", "gnmt", "neumf", "dlrm", "dit", "latte", "stdit",
-    "uvit",
+    "yolo_c3", "yolo_c3k2", "moco", "jasper", "waveglow", "gnmt", "neumf", "dlrm", "dit", "latte",
+    "stdit", "uvit",
 )  # fmt: skip
 LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.

@@ -343,7 +343,7 @@ def test_builders_of_published_configs_agree_with_a_trace(arch: str, tmp_path: P
 _BY_MODULE = (
     "mmdit", "wan", "clip_text_encoder", "mmdit_video", "cogvideox", "latent_unet", "modernbert",
     "deberta", "bart", "wav2vec2", "albert", "siglip", "zamba2", "mae",
-    "ltx", "vit_rotary", "yolo_c2f", "yolo_c3", "yolo_c3k2", "jasper", "dlrm",
+    "ltx", "vit_rotary", "yolo_c2f", "yolo_c3", "yolo_c3k2", "jasper", "dlrm", "moco",
     "embedding_tables", "unet_volume", "vnet", "vision_encoder",
 )  # fmt: skip
 
