@@ -16,7 +16,8 @@ def table(
     ``right`` are the indices of the columns that are aligned to the right.
     """
     cells = [list(header), *(list(r) for r in rows)]
-    return "\n".join(_line(row, _widths(cells), right) for row in cells)
+    widths = _widths(cells)
+    return "\n".join(_line(row, widths, right) for row in cells)
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
