@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain, permutations
 
 from simcore.answer.predict import evaluation_pass_s, evaluation_s_per_sample, predict
 from simcore.answer.request import make_request
@@ -192,9 +192,14 @@ def judge(
     ]
     judged: list[Judged] = []
     skipped = [(s.id, s.reason) for t in tables for s in t.skipped]
-    predicted = in_order(_predicted, rows, jobs, lambda row: row.case.model_name)
-    for row, found in zip(rows, predicted, strict=True):
-        if isinstance(found, str):
+    of_job: dict[Hashable, list[_Row]] = defaultdict(list)
+    for row in rows:
+        of_job[row.case.model, *row.case.job, id(row.profile)].append(row)
+    repeats = list(of_job.values())
+    answers = in_order(_predicted, repeats, jobs, lambda alike: alike[0].case.model_name)
+    of_row = dict(zip(map(id, chain(*repeats)), chain(*answers), strict=True))
+    for row in rows:
+        if isinstance(found := of_row[id(row)], str):
             skipped.append((row.case.id, found))
         else:
             judged.append(Judged(row.case, *found))
@@ -211,18 +216,31 @@ class _Row:
     work: float | None
 
 
-def _predicted(row: _Row) -> tuple[MemoryResult, int, Interval, tuple[Scored, ...]] | str:
-    """The fields of ``Judged`` other than the case, or the reason why there are none."""
-    case, profile, work = row.case, row.profile or load_profile(), row.work
-    try:
-        request = request_of(case, profile)
-        prediction = predict(request)
-        peak = prediction.memory
-        figures = memory_figures(case, request, peak)
-    except SimcoreError as err:
-        return str(err)
-    except Exception as err:  # an error in one row must not lose the others
-        return f"internal error: {type(err).__name__}: {err}"
+#: The fields of ``Judged`` other than the case, or the reason why there are none.
+_Answer = tuple[MemoryResult, int, Interval, tuple[Scored, ...]] | str
+
+
+def _predicted(repeats: Sequence[_Row]) -> list[_Answer]:
+    """The answer for each of some rows of one job, which is predicted once."""
+    answers: list[_Answer] = []
+    predicted: tuple[Request, Prediction] | None = None
+    for row in repeats:
+        try:
+            if predicted is None:
+                request = request_of(row.case, row.profile or load_profile())
+                predicted = request, predict(request)
+            answers.append(_compared(row, *predicted))
+        except SimcoreError as err:
+            answers.append(str(err))
+        except Exception as err:  # an error in one row must not lose the others
+            answers.append(f"internal error: {type(err).__name__}: {err}")
+    return answers
+
+
+def _compared(row: _Row, request: Request, prediction: Prediction) -> _Answer:
+    """A row beside the prediction of its job."""
+    case, work, peak = row.case, row.work, prediction.memory
+    figures = memory_figures(case, request, peak)
     time = time_of(case, request, prediction, 1.0 if work is None else work)
     known = case.work_known or work is not None
     scored = _direct_scores(case, prediction, peak, figures, time, known)
