@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -86,7 +86,8 @@ def _test_of(condition: Any) -> Callable[[str], bool]:
         return lambda fact: search(fact) is not None
     if _WILDCARDS.isdisjoint(condition):
         return condition.__eq__
-    return lambda fact: fnmatchcase(fact, condition)
+    matches = re.compile(translate(condition)).match
+    return lambda fact: matches(fact) is not None
 
 
 def _number_of(text: str) -> float | None:

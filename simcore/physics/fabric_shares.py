@@ -267,7 +267,7 @@ class FabricShares:
     def share(self, sends: Pattern, n_nodes: Array, stride: float = 1.0) -> Array:
         """Shares [C] of groups of ``n_nodes`` [C] nodes; 1 for groups within one node."""
         found = np.ones(n_nodes.shape)
-        for n in np.unique(n_nodes[n_nodes > 1]):
+        for n in {*n_nodes[n_nodes > 1].tolist()}:  # np.unique would import masked arrays
             found[n_nodes == n] = self.bottleneck(sends, float(n), stride).share
         return found
 

@@ -168,7 +168,7 @@ def broadcasts_s(workload: Workload, width_bytes: float, group: Group) -> Array:
     all-gather, and a ring's latency for each owner.
     """
     found: Array = np.zeros(group.n_ranks.shape)
-    for n in np.unique(group.n_ranks):
+    for n in {*group.n_ranks.tolist()}:  # np.unique would import masked arrays
         owned = owned_numel(workload, int(n))
         if n <= 1 or not owned:
             continue

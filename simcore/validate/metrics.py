@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -45,7 +45,8 @@ class Scored:
 
     def to_dict(self) -> dict[str, object]:
         """The dictionary for JSON."""
-        return {**asdict(self), "error_frac": self.error_frac, "covered": self.covered}
+        own = {f.name: getattr(self, f.name) for f in fields(self)}  # asdict would copy each value
+        return {**own, "error_frac": self.error_frac, "covered": self.covered}
 
 
 @dataclass(frozen=True, kw_only=True)

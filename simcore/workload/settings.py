@@ -16,7 +16,14 @@ from simcore.base.figures import Figure
 from simcore.base.names import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load, networks
-from simcore.workload.models import FrozenRecord, ModelRecord, Scalar, Training, setting_kinds
+from simcore.workload.models import (
+    FrozenRecord,
+    ModelRecord,
+    Scalar,
+    Training,
+    setting_defaults,
+    setting_kinds,
+)
 
 #: A model from any kind of source (``resolve.ModelSource``).
 Source = TypeVar("Source")
@@ -121,8 +128,8 @@ def with_settings(source: Source, given: object) -> Source:
 
 def needed_settings(arch: str) -> list[str]:
     """The settings of an architecture that have no default."""
-    builder = inspect.signature(ARCHS[arch]).parameters.values()
-    return [p.name for p in builder if p.default is p.empty and p.name in setting_kinds(arch)]
+    usual = setting_defaults(arch)
+    return [name for name in setting_kinds(arch) if name not in usual]
 
 
 def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:

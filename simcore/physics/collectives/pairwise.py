@@ -97,8 +97,8 @@ def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 
         return m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
     spread = np.minimum(groups / (chosen * m), 1.0)
     reached = np.array(chosen / groups * (1.0 - (1.0 - spread) ** copies))
-    for n in np.unique(m[m < groups]):
-        reached[m == n] = _reached_frac(round(float(n)), copies, groups, chosen)
+    for n in {*m[m < groups].tolist()}:  # np.unique would import masked arrays
+        reached[m == n] = _reached_frac(round(n), copies, groups, chosen)
     return m * reached / copies
 
 

@@ -17,7 +17,6 @@ from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.hardware.cluster import default_node
 from simcore.hardware.spec import GPUS
 from simcore.strategy.cuts import modules_cut, written
-from simcore.strategy.dialects.megatron_stages import layers_of_chunks
 from simcore.validate.formats import Row, number, whole
 from simcore.workload.models import MODELS, ModelRecord, Scalar, setting_kinds
 from simcore.workload.resolve import resolve_model
@@ -110,6 +109,8 @@ def _stages_of_layout(row: Row, *, layout: str) -> str | None:
 
     Modules of multi-token prediction (m) count as layers. None if chunks do not fill the stages.
     """
+    from simcore.strategy.dialects.megatron_stages import layers_of_chunks  # few rows have one
+
     pp, chunks = whole(row, "pp", 1), layers_of_chunks(layout, "tm")
     if chunks is None or len(chunks) % pp:
         return None
@@ -329,11 +330,11 @@ def applied(name: str, row: Row, arguments: dict[str, Any]) -> Scalar | None:
 
 
 def as_number(text: str) -> Scalar:
-    """A cell as a number if it is one (an int if it is whole), else its text."""
+    """A cell as a number if it is one, 0 or more (an int if it is whole), else its text."""
     try:
-        value = number({"cell": text}, "cell")
+        value = float(text)
     except ValueError:
         return text
-    if value is None:
+    if not math.isfinite(value) or value < 0.0:
         return text
     return int(value) if value == int(value) else value

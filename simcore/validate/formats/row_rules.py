@@ -343,9 +343,10 @@ def _cell(raw: Mapping[str, Any], cells: Row) -> Any:
     text = cells[raw["cell"]]
     if not text:
         return NOTHING
-    if "among" not in raw:
+    if (among := raw.get("among")) is None:
         return text
-    return raw["among"].get(text, raw["among"].get(as_number(text), NOTHING))
+    number = as_number(text)
+    return next((among[key] for key in (text, number, _text(number)) if key in among), NOTHING)
 
 
 def _text(value: Any) -> str:

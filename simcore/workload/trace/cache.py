@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,8 @@ def key_of(text: str, inputs: Iterable[str], made_of: Iterable[str] | None = Non
     ``made_of``: versions and settings of the model's library; None for a callable, which depends on
     the current folder and PYTHONPATH instead.
     """
+    from importlib.metadata import PackageNotFoundError, version  # takes long to import
+
     try:
         torch_version = version("torch")
     except PackageNotFoundError:

@@ -11,7 +11,6 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -69,6 +68,8 @@ class Zoo(ABC):
 
         Raises UsageError if a package is not installed.
         """
+        from importlib.metadata import PackageNotFoundError, version  # takes long to import
+
         installed = []
         for package in ("torch", *self.packages):
             try:
