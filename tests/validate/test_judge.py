@@ -7,7 +7,9 @@ import pytest
 
 from simcore import api
 from simcore.answer.measured import tables_folder
+from simcore.answer.predict import predict
 from simcore.base.errors import DataError, InvalidConfig
+from simcore.validate import judge as judging
 from simcore.validate.calibrated import calibrate_and_judge
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.table import read_table
@@ -45,6 +47,28 @@ def test_one_bad_row_loses_no_other(tmp_path: Path) -> None:
     assert (out["rows"], out["simulated"]) == (3, 1)
     assert sum(out["skipped"].values()) == 2
     assert any("did you mean" in reason for reason in out["skipped"])
+
+
+def test_rows_of_one_job_are_predicted_once_and_judged_each_by_its_own_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "id,model,gpus,strategy,micro_batch,step_time_s\n"
+        "first,gpt2,1x1xA100,ddp,2,0.2\n"
+        "other,gpt2,1x1xA100,ddp,4,0.3\n"
+        "again,gpt2,1x1xA100,ddp,2,0.25\n",
+        encoding="utf-8",
+    )
+    predicted = []
+    monkeypatch.setattr(
+        judging, "predict", lambda request: predicted.append(request) or predict(request)
+    )
+    first, other, again = judge([read_table(path)]).scored
+    assert [r.micro_batch for r in predicted] == [2, 4]
+    assert [s.id for s in (first, other, again)] == ["first", "other", "again"]
+    assert first.predicted == again.predicted != other.predicted
+    assert (first.measured, again.measured) == (0.2, 0.25)
 
 
 def test_a_row_that_cannot_be_is_refused_or_counted(tmp_path: Path) -> None:
