@@ -139,7 +139,7 @@ _PADS: Final = "padded_vocab"
 #: Implementations written as tensor operations, and what each becomes when it is one kernel.
 _BECOMES: Final[Mapping[str, Mapping[Scalar, Scalar]]] = {
     "loss": {"eager": "compiled", "eager_freed": "compiled", "eager_shifted": "compiled"},
-    "norm": {"rmsnorm_eager": "rmsnorm", "rmsnorm_gemma": "rmsnorm"},
+    "norm": dict.fromkeys(("rmsnorm_eager", "rmsnorm_eager_wide", "rmsnorm_gemma"), "rmsnorm"),
     "mlp": {"gelu_new": "gelu"},
 }
 

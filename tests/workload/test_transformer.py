@@ -287,3 +287,11 @@ def test_an_eighth_of_the_logits_goes_back_at_a_time(rank: int) -> None:
 def test_a_further_token_after_a_layer_of_one_part_is_not_described() -> None:
     with pytest.raises(InvalidConfig, match="further token"):
         MODELS["mamba2-130m"].build(next_tokens=1)
+
+
+def test_a_former_name_of_a_norm_still_counts() -> None:
+    sizes = {"layers": 2, "hidden": 8, "heads": 2, "vocab": 11, "seq_len": 4}
+    now, former = (
+        build(name="x", norm=n, **sizes) for n in ("rmsnorm_eager_wide", "rmsnorm_gemma")
+    )
+    assert now == former and now != build(name="x", norm="rmsnorm_eager", **sizes)

@@ -284,19 +284,17 @@ class Body:
     ) -> None:  # fmt: skip
         """Add a normalisation over ``dim``.
 
-        ``kind``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a cast input, recomputed
-        in backward), ``rmsnorm_eager``, ``rmsnorm_gemma`` or ``layernorm_eager``. ``reads``: name
-        of its input, if another operator may save that too. ``narrow``: the input is the result
-        of a product.
+        ``kind``: ``norm`` of ``lm_settings.Norms``. ``reads``: name of its input, if another
+        operator may save that too. ``narrow``: the input is the result of a product.
         """
         saves_input = not reads or reads not in self.kept
         if not self.fused:
             self.high.add(name)
         if reads and kind != "layernorm_eager":  # which saves no input
             self.kept.add(reads)
-        if kind in ("rmsnorm_eager", "rmsnorm_gemma"):
+        if kind in ("rmsnorm_eager", "rmsnorm_eager_wide"):
             op = ops.rms_norm_eager(
-                name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_gemma",
+                name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_eager_wide",
                 narrow=narrow and not self.fused,
             )  # fmt: skip
             if not saves_input:

@@ -28,7 +28,8 @@ class MixerShape:
     - ``normed``: Mamba-2 has a gated norm; without one (Falcon-H1) the scan applies the gate.
     - ``products``: number of products into which DeltaNet's first one is split: 1 (Megatron-Core),
       2 (Qwen3-Next: q, k, v and gate; b and a), 4 (Qwen3.5: q, k and v; gate; b; a) or 6 (OLMo
-      Hybrid: q; k; v; gate; b; a).
+      Hybrid: q; k; v; gate; b; a). ``wide_gates``: decays by channel and the gate beside them come
+      from one product each.
     """
 
     seq: int
@@ -40,6 +41,7 @@ class MixerShape:
     conv_bias: bool
     apart: bool
     products: int
+    wide_gates: bool = False
     normed: bool = True
 
 
@@ -48,7 +50,7 @@ def mixer_shape(sizes: Sizes, own: Mixers, apart: bool) -> MixerShape:
     seq = sizes.seq_len
     return MixerShape(
         seq=seq, hidden=sizes.hidden, bias=sizes.bias, conv_bias=own.conv_bias, apart=apart,
-        products=own.delta_products, normed=own.ssm_norm,
+        products=own.delta_products, wide_gates=own.delta_wide_gates, normed=own.ssm_norm,
         ssd=ops.SsdShape(
             seq=seq, heads=own.ssm_heads, head_dim=own.ssm_head_dim, state=own.ssm_state,
             groups=own.ssm_groups, chunk=own.ssm_chunk, conv=own.conv_kernel,
@@ -203,18 +205,21 @@ def _delta_rule(body: Body, m: MixerShape, s: ops.DeltaShape, *, bias: bool) -> 
 def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
     """Add Kimi Delta Attention (transformers, KimiLinearDeltaAttention; fla/layers/kda.py).
 
-    Two narrow products each compute the decays and the norm's gate from the input.
+    Two narrow products each compute the decays and the norm's gate from the input, or one wide
+    product (Ling 3).
     """
     s, rows = replace(m.delta, by_channel=True), float(m.seq)
     _delta_params(body, m, s.keys)
     inner = {"q": s.keys, "k": s.keys, "v": s.values}
     for part, width in inner.items():
         body.linear(part, rows, m.hidden, width, reads=reads)
-    body.linear("f_a", rows, m.hidden, s.key_dim, reads=reads)
-    body.linear("f_b", rows, s.key_dim, s.keys, reads="f_a")
     body.linear("b", rows, m.hidden, s.value_heads, reads=reads)
-    body.linear("g_a", rows, m.hidden, s.value_dim, reads=reads)
-    body.linear("g_b", rows, s.value_dim, s.values, reads="g_a")
+    for part, rank, width in (("f", s.key_dim, s.keys), ("g", s.value_dim, s.values)):
+        if m.wide_gates:
+            body.linear(part, rows, m.hidden, width, reads=reads)
+        else:
+            body.linear(f"{part}_a", rows, m.hidden, rank, reads=reads)
+            body.linear(f"{part}_b", rows, rank, width, reads=f"{part}_a")
     high = reads in body.high
     body.add(
         ops.accumulate("mixer.inputs", rows * m.hidden, times=5, high=high),

@@ -299,6 +299,9 @@ class Experts:
 class Norms:
     """Norms and sums of the residual stream.
 
+    - ``norm``: layernorm, rmsnorm (one kernel; rmsnorm_again: of a cast input, made once more in
+      backward), or in tensor operations layernorm_eager, rmsnorm_eager and rmsnorm_eager_wide,
+      which multiplies by the weight before it casts back to 16 bit (Gemma, OLMo 2).
     - ``norm_bias``, ``norm_weight``: norms have one (OLMo's have no weight). ``final_norm``: there
       is one before the head.
     - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
@@ -340,7 +343,9 @@ class Mixers:
       ``ssm_rank``: Mamba-1's widths.
     - ``delta_``: gated DeltaNet (``ops.DeltaShape``); ``delta_products``: number of products into
       which its first one is split: 1 (Megatron-Core), 2 (Qwen3-Next: q, k, v and gate; b and a),
-      4 (Qwen3.5: q, k and v; gate; b; a) or 6 (OLMo Hybrid: q; k; v; gate; b; a).
+      4 (Qwen3.5: q, k and v; gate; b; a) or 6 (OLMo Hybrid: q; k; v; gate; b; a);
+      ``delta_wide_gates``: decays and gate of ``k`` come from one product each, not from two narrow
+      ones (Ling 3).
     """
 
     mixer_pattern: str = "a"
@@ -357,6 +362,7 @@ class Mixers:
     delta_key_dim: int = 128
     delta_value_dim: int = 128
     delta_products: int = 2
+    delta_wide_gates: bool = False
     conv_kernel: int = 4
     conv_bias: bool = True
 

@@ -41,6 +41,8 @@ from simcore.workload.saved import Saved
 if TYPE_CHECKING:
     from simcore.workload.archs.lm_mixers import MixerShape
 
+#: Former names of norms, which users' records may have.
+_FORMER_NORMS = {"rmsnorm_gemma": "rmsnorm_eager_wide"}
 #: Parts into which torchtune splits a sequence for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
@@ -50,7 +52,7 @@ _CHOICES = {
         "rmsnorm",
         "rmsnorm_again",
         "rmsnorm_eager",
-        "rmsnorm_gemma",
+        "rmsnorm_eager_wide",
     ),
     "mlp": (*PLAIN, *GATED),
     "positions": ("learned", "rope", "alibi", "none"),
@@ -371,6 +373,8 @@ def build(
     The settings are those of ``lm_settings``: the published model, how a program runs it, this
     rank's part of the experts, and adapters.
     """
+    if now := _FORMER_NORMS.get(model.norms.norm):
+        model = replace(model, norms=replace(model.norms, norm=now))
     names = {"norm": model.norms.norm, "mlp": model.feed_forward.mlp,
              "positions": model.ends.positions, "attention": run.attention,
              "residual": model.norms.residual, "values": model.attention.values, "loss": run.loss,

@@ -737,6 +737,14 @@ CASES: dict[str, Case] = {
          "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
         "Lfm3ForCausalLM",
     ),
+    "bailing_hybrid": (
+        "BailingHybrid",
+        {**_BASE, **_TOKENS, "num_hidden_layers": 6, "head_dim": 10, "num_experts": 6,
+         "num_experts_per_token": 2, "moe_intermediate_size": 20, "kv_lora_rank": 16,
+         "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 14, "num_expert_group": 1,
+         "topk_group": 1, "num_key_value_heads": 4},
+        "BailingHybridForCausalLM",
+    ),
     "olmo_hybrid": (
         "OlmoHybrid", {**_BASE, **_TOKENS, "num_hidden_layers": 4}, "OlmoHybridForCausalLM",
     ),

@@ -579,4 +579,23 @@ RECENT: dict[str, Entry] = {
         },
         32_233_522_176,
     ),
+    "ling-3.0-flash": (
+        "inclusionAI/Ling-3.0-Flash",
+        {
+            "architectures": ["BailingHybridForCausalLM"],
+            "vocab_size": 157184,
+            "hidden_size": 2560,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
+            "num_hidden_layers": 42,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "num_expert_group": 8,
+            "topk_group": 4,
+            "tie_word_embeddings": False,
+            "num_experts": 512,
+            "model_type": "bailing_hybrid",
+        },
+        124_414_191_072,
+    ),
 }

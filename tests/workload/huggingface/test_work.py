@@ -39,7 +39,8 @@ _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: (``tests/workload/test_ssd.py`` and ``test_delta.py`` count these).
 _SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
           "minimax", "kimi_linear", "zamba2", "jamba", "falcon_h1", "bamba",
-          "granitemoehybrid", "mamba", "falcon_mamba", "olmo_hybrid")  # fmt: skip
+          "granitemoehybrid", "mamba", "falcon_mamba", "olmo_hybrid",
+          "bailing_hybrid")  # fmt: skip
 #: The taps of their depthwise convolutions are left out (``ops.causal_conv``).
 _SHORT_CONVOLUTIONS = ("lfm2", "lfm2_moe", "lfm3")
 #: Indexers compute the causal half of their scores; transformers computes all of them.
