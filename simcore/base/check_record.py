@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import ValidationError
 
-from simcore.base.errors import DataError, nearest
+from simcore.base.errors import DataError, did_you_mean
 from simcore.base.figures import KeyedError, Part, checked, fields_of
 
 P = TypeVar("P", bound=Part)
@@ -78,8 +78,7 @@ def _message(error: Mapping[str, Any], model: type[Part]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
         key = str(error["loc"][-1])
-        near = nearest(key, list(_key_names(model)))
-        return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else "")
+        return f"unknown key {key!r}{did_you_mean(key, _key_names(model))}"
     if kind == "missing":
         return f"key {error['loc'][-1]!r} is missing"
     text = str(error["msg"]).removeprefix("Value error, ")

@@ -180,3 +180,9 @@ def nearest(
     if not close and name:
         close = [k for k in folded if name.lower() in k or k in name.lower()][:n]
     return [folded[c] for c in close]
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """``: did you mean 'x'?`` where one of the known names is similar, ``otherwise`` elsewhere."""
+    near = nearest(name, list(known), 1)
+    return f": did you mean {near[0]!r}?" if near else otherwise

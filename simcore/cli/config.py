@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simcore.base.errors import DataError, Problems, UsageError, nearest
+from simcore.base.errors import DataError, Problems, UsageError, did_you_mean
 from simcore.base.names import path_of
 from simcore.base.record import dataclass
 from simcore.cli.options import job_words, repeated_words
@@ -128,8 +128,7 @@ def _word(key: str) -> str:
 
 
 def _near(key: str, known: tuple[str, ...]) -> str:
-    near = nearest(key, list(known), 1)
-    return f": did you mean {near[0]!r}?" if near else f": known are {', '.join(known)}"
+    return did_you_mean(key, known, f": known are {', '.join(known)}")
 
 
 def _place(path: Path, text: str, key: str) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from simcore.base.database import Database, fold_name
-from simcore.base.errors import InvalidConfig, nearest
+from simcore.base.errors import InvalidConfig, did_you_mean
 from simcore.base.figures import Count, Part, Seconds, Sourced, entry
 from simcore.base.record import Same
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
@@ -244,8 +244,7 @@ def _call(
     if bad:
         raise InvalidConfig(
             [
-                f"{name}: {described} has no setting {key!r}"
-                + (f": did you mean {close[0]!r}?" if (close := nearest(key, allowed)) else "")
+                f"{name}: {described} has no setting {key!r}{did_you_mean(key, allowed)}"
                 for key in bad
             ]
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, nearest
+from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, did_you_mean
 from simcore.base.figures import Figure
 from simcore.base.names import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
@@ -172,12 +172,9 @@ def _typed(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Sca
 
 
 def _unknown(record: ModelRecord, key: str, known: list[str]) -> str:
-    close = nearest(key, known)
-    if close:
-        hint = f": did you mean {close[0]!r}?"
-    else:
-        names = list(dict.fromkeys((*(k for k in record.config if k in known), *known)))
-        hint = f": known are {', '.join(names[:LISTED])}{' …' if len(names) > LISTED else ''}"
+    names = list(dict.fromkeys((*(k for k in record.config if k in known), *known)))
+    others = f": known are {', '.join(names[:LISTED])}{' …' if len(names) > LISTED else ''}"
+    hint = did_you_mean(key, known, others)
     return f"--set {key}: architecture {record.arch!r} has no setting {key!r}{hint}"
 
 

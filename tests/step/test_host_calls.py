@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from strategies import strategy, workload
 
-from simcore.step.host_calls import Managed, adapters, calls, driver_issues, managed, unit_calls
+from simcore.step.host_calls import (
+    Managed,
+    adapters,
+    calls,
+    driver_issues,
+    managed,
+    unit_calls,
+    weight_casts,
+)
 from simcore.strategy.programs import program_named
 from simcore.strategy.programs.mechanisms import (
     ModuleHooks,
@@ -163,3 +171,16 @@ def test_what_each_program_does_around_modules() -> None:
     assert whole == Managed(modules=loop.host.modules) != Managed()
     both = managed(strategy("zero3", program=loop))
     assert both == Managed(units=loop.fsdp.units, modules=loop.host.modules)
+
+
+def test_autocast_casts_each_matrix_and_the_biases_of_matrices() -> None:
+    """Two matrices of which one has a bias, a norm whose bias is no matrix's, a bare block."""
+    two = Block(
+        name="two",
+        ops=(Op(name="up", fwd=(), gemm_weight=12.0), Op(name="down", fwd=(), gemm_weight=6.0),
+             Op(name="act", fwd=())),
+        params=params(up_weight=12, up_bias=4, down_weight=6, norm_weight=3, norm_bias=3),
+    )  # fmt: skip
+    bare = Block(name="bare", ops=(), params=params(norm_weight=3, norm_bias=3))
+    model = workload([two, bare]).replace(frozen=(FROZEN,))
+    assert weight_casts(model).tolist() == [2 + 1, 0, 1, 0, 0]

@@ -276,7 +276,7 @@ def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[s
     problems = []
     if heads % layout.cp:
         problems.append(f"cp={layout.cp} does not divide ssm_heads / tp = {heads}")
-    if groups % layout.cp and layout.cp % max(1, groups):
+    if groups % layout.cp and layout.cp % groups:
         problems.append(f"cp={layout.cp} and {groups} groups a tensor rank: one must divide the "
                         "other")  # fmt: skip
     return [f"{name}: {p}" for p in problems]

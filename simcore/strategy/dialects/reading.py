@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
-from simcore.base.errors import nearest
+from simcore.base.errors import did_you_mean, nearest
 from simcore.strategy.communication import parse_overlap
 from simcore.strategy.dialects.base import Launch, Unsupported, Word, joined
 from simcore.strategy.dialects.record import FALSE, TRUE, Meaning, fold
@@ -131,8 +131,7 @@ class Reading:
 
     def not_known(self, key: str, known: Iterable[str]) -> None:
         """Record a key that the dialect does not know."""
-        near = nearest(key, sorted(set(known)), 1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(key, sorted(set(known)))
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
     def not_at_hand(self, name: str, program: str, known: Sequence[str] = ()) -> None:
@@ -240,8 +239,7 @@ class Reading:
         if known or otherwise:
             self.refuse(shown, unsupported if known else otherwise, word)
             return None
-        near = nearest(fold(value), list(folded), 1)
-        hint = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(folded)}"
+        hint = did_you_mean(fold(value), folded, f": known are {', '.join(folded)}")
         text = f"{self.where}: {key} = {short(value)} is unknown{hint}"
         self._unsupported.append(Unsupported(text, word.partition(".")[0]))
         return None

@@ -18,7 +18,7 @@ from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from simcore.base.database import Database, Folders, fold_name
-from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.base.errors import DataError, UnknownName, did_you_mean
 from simcore.base.figures import KeyedError, Part, Record, entry
 from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
@@ -311,8 +311,7 @@ def hints(cls: type) -> Mapping[str, Any]:
 def check_key(key: str, known: Mapping[str, Any], at: Keys) -> None:
     """Raises KeyedError with the nearest known key."""
     if key not in known:
-        near = nearest(key, list(known))
-        asked = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(known)}"
+        asked = did_you_mean(key, known, f": known are {', '.join(known)}")
         raise KeyedError((*at, key), f"unknown key {key!r}{asked}")
 
 

@@ -57,7 +57,7 @@ from typing import Any
 
 from simcore.base.conditions import TEXT, Facts, Test, all_hold, tests_of
 from simcore.base.database import read_yaml, shipped_folder
-from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.base.errors import DataError, UnknownName, did_you_mean
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import read_options
 from simcore.validate.formats import Row
@@ -178,8 +178,7 @@ def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iter
         gives = {k: v for k, v in one.items() if k not in ("when", "source")}
         for key in gives:
             if key not in GIVES:
-                near = nearest(key, GIVES, 1)
-                meant = f": did you mean {near[0]!r}?" if near else f" ({', '.join(GIVES)})"
+                meant = did_you_mean(key, GIVES, f" ({', '.join(GIVES)})")
                 raise DataError(f"a rule has no {key!r}{meant}", file=path)
         for raw in _values(gives):
             if not any(kind in raw for kind in _EXPRESSIONS):

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from simcore.base.check_record import line_of
 from simcore.base.database import read_yaml
-from simcore.base.errors import DataError, nearest
+from simcore.base.errors import DataError, did_you_mean
 from simcore.base.figures import KeyedError
 from simcore.workload import ops
 from simcore.workload.archs import KERNELS, network_file, networks
@@ -142,8 +142,7 @@ def _named(data: Any, parts: Iterable[str]) -> Iterator[str]:
 
 
 def _unknown(what: str, name: object, known: Iterable[str]) -> str:
-    near = nearest(str(name), list(known))
-    return f"unknown {what} {str(name)!r}" + (f": did you mean {near[0]!r}?" if near else "")
+    return f"unknown {what} {str(name)!r}{did_you_mean(str(name), known)}"
 
 
 def _only(keys: Keys, what: str, given: Any, known: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from simcore.base.errors import UsageError, nearest
+from simcore.base.errors import UsageError, did_you_mean, nearest
 from simcore.base.record import dataclass
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
@@ -83,8 +83,7 @@ def find_callable(text: TrustedName) -> Callable[[], Any]:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            near = nearest(part, [n for n in dir(found) if not n.startswith("_")], 1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(part, [n for n in dir(found) if not n.startswith("_")])
             raise UsageError(f"module {path!r} has no {part!r}{hint}")
         found = getattr(found, part)
     if not callable(found):

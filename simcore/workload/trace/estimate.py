@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from simcore.base.errors import UsageError, nearest
+from simcore.base.errors import UsageError, did_you_mean
 from simcore.base.record import dataclass
 from simcore.workload.trace.attention import Attention
 from simcore.workload.trace.fake import unwrapped
@@ -77,9 +77,8 @@ def _name(optimizer: Any) -> str:
         if name == "sgd" and not defaults.get("momentum"):
             name = "sgd-plain"
     if name not in _OPTIMIZERS:
-        near = nearest(name, _OPTIMIZERS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_OPTIMIZERS)}"
-        raise UsageError(f"unknown optimizer {name!r}: {hint}")
+        hint = did_you_mean(name, _OPTIMIZERS, f": known are {', '.join(_OPTIMIZERS)}")
+        raise UsageError(f"unknown optimizer {name!r}{hint}")
     return name
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from simcore.base.errors import UsageError, nearest
+from simcore.base.errors import UsageError, did_you_mean
 from simcore.base.record import dataclass
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
@@ -39,9 +39,8 @@ def parse_input(text: str) -> InputShape:
         raise UsageError(f"--input {text!r} is not DTYPE[SHAPE], such as float32[B,3,224,224]")
     dtype, inside, layout = match.groups()
     if dtype not in DTYPES:
-        near = nearest(dtype, DTYPES, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(DTYPES)}"
-        raise UsageError(f"--input {text!r}: unknown dtype {dtype!r}: {hint}")
+        hint = did_you_mean(dtype, DTYPES, f": known are {', '.join(DTYPES)}")
+        raise UsageError(f"--input {text!r}: unknown dtype {dtype!r}{hint}")
     dims: list[int | None] = []
     for word in (w.strip() for w in inside.split(",")):
         if word in ("B", "b"):

@@ -100,6 +100,8 @@ def test_widths_of_mamba() -> None:
     assert two == Mixers(2 * 2048 + 2 * 2 * 128 + 32, 2048, 0, 0.75)
     assert four == Mixers(2 * 2048 + 2 * 2 * 2 * 128 + 32, 2048, 2 * 2 * 128, 0.75)
     assert two.turned == two.taken + 2048
+    many = mixers_of({**MAMBA, "ssm_groups": 16}, ulysses(2, tp=2))  # four a context rank
+    assert many == Mixers(2 * 2048 + 2 * 8 * 128 + 32, 2048, 0, 0.75)
 
 
 def test_widths_of_gated_deltanet() -> None:
@@ -166,6 +168,12 @@ def test_layers_with_a_state_that_ranks_cannot_share(
     told = ContextRanks.refused(resolve_model(model), layout, settings)
     assert len(told) == 1 and says in told[0]
     assert ContextRanks.refused(resolve_model(model), Layout(), settings) == []
+
+
+@pytest.mark.parametrize(("groups", "ranks"), [(8, 2), (2, 8), (8, 8), (1, 4)])
+def test_groups_that_ranks_divide_or_share_are_not_refused(groups: int, ranks: int) -> None:
+    settings = {"ssm_heads": 80, "ssm_groups": groups}
+    assert ContextRanks.refused(resolve_model("mamba2-2.7b"), ulysses(ranks), settings) == []
 
 
 # -- copies ----------------------------------------------------------------------------------------
