@@ -24,7 +24,7 @@ from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import evaluate
 from simcore.timing.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.timing.points import Points
-from simcore.timing.stage_steps import stage_paces
+from simcore.timing.stage_steps import products_fracs, stage_paces
 from simcore.timing.steps import central_step_s, job_of, point_values
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (
@@ -120,11 +120,15 @@ def layer_costs_over(
     @cache
     def piece(part: Workload, layers: int) -> tuple[Array, Array]:
         """Seconds on the device and on its host [R]."""
-        steps = evaluate(replace(job, workload=part), local).step_s
+        stretched = replace(job, workload=part)
+        steps = evaluate(stretched, local).step_s
         busy = np.repeat(steps[1::4] - steps[::4], 4)
+        products = products_fracs([stretched], placed, local)
+        products_s = busy if products is None else busy * products[0]
         exchange = {k: layers * v for k, v in of_layer.items()}
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        seen = sum(exposed(exchange, placed, busy, slowdown).values(), np.zeros(len(points)))
+        seen_s = exposed(exchange, placed, busy, slowdown, 0.0, products_s)
+        seen = sum(seen_s.values(), np.zeros(len(points)))
         return (busy + seen)[::4], steps[3::4] - steps[2::4]
 
     whole = placed.part

@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from math import hypot
 from typing import Any, Final
 
-from simcore.hardware.estimates import Estimate, families_of, leaf, matrix_style, pick
+import numpy as np
+
+from simcore.base.arrays import Array, NDArray
+from simcore.hardware.estimates import (
+    Estimate,
+    families_of,
+    leaf,
+    matrix_style,
+    pick,
+    takes_either_layout,
+)
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Vendor whose GPUs run convolutions by cuDNN.
@@ -106,6 +116,25 @@ def only_batched_fp32_tile(gpu: GpuSpec) -> tuple[float, float] | None:
 INTEGER_LANES: Final = 64
 _VENDORS: Final = ("NVIDIA", "AMD")
 _BEFORE_VOLTA: Final = ("Kepler", "Maxwell", "Pascal")
+
+
+#: Queries whose scores a block of fused attention computes with each tile of keys.
+_QUERIES: Final = 128.0
+
+
+def edge_keys(gpu: GpuSpec | None, edges: Array, backward: NDArray[np.bool_]) -> Array:
+    """Keys that attention computes for a query beyond those in a window of so many ``edges`` [K].
+
+        edges · queries of a block / 2
+
+    Scores are computed in whole tiles. At an edge the last query of a block reaches as many keys
+    further than the first one as the block has queries, half of them on average. A causal diagonal
+    is such an edge too, which ``half_depth`` of ``physics.fill.attention_fill`` contains. Forward
+    kernels of tcgen05 compute two tiles of queries at once (NVIDIA/cudnn-frontend 3929da24,
+    experimental/sm100_sdpa_prefill_engine.h: Tiles_Q).
+    """
+    twice = gpu is not None and takes_either_layout(gpu)
+    return edges * np.where(backward | (not twice), _QUERIES, 2.0 * _QUERIES) / 2.0
 
 
 def integer_ops_per_s(gpu: GpuSpec) -> float:

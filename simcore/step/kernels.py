@@ -105,7 +105,7 @@ class KernelRow(NamedTuple):
     block each, ``row_bytes`` of one of them, and ``reread_frac``: the fraction of the kernel's
     bytes that it reads twice. ``fresh_bytes``: of the tensor that each launch reads just after
     another kernel wrote it. ``blocks``: thread blocks that limit it; ``block_clocks``: clocks, or
-    units of work, of all of them together.
+    units of work, of all of them together. ``edges``: ``WindowKernel.edges``.
     """
 
     kind: int
@@ -124,6 +124,7 @@ class KernelRow(NamedTuple):
     fresh_bytes: float
     blocks: tuple[float, float]
     block_clocks: float
+    edges: float
 
 
 _SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "blocks": (2,)}
@@ -239,8 +240,7 @@ def _row(
 ) -> KernelRow:  # fmt: skip
     """The row of a kernel in the table.
 
-    ``kind``: an entry of ``KINDS``, in place of the kind that follows from the kernel.
-    ``fresh_bytes``: as in :class:`KernelRow`.
+    ``kind``: an entry of ``KINDS``, in place of the kernel's own; ``fresh_bytes``: as in KernelRow.
     """
     weight_bytes: float = (
         precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
@@ -285,6 +285,7 @@ def _row(
         fresh_bytes=fresh_bytes,
         blocks=(kernel.blocks.fixed, kernel.blocks.per_sample),
         block_clocks=_block_clocks(kernel, precision),
+        edges=getattr(kernel, "edges", 0.0),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
+from simcore.hardware.kernel_limits import edge_keys
 from simcore.physics.fill import TILES, array_fill, conv_fill, conv_geometry, matmul_fill, own_sides
 from simcore.physics.kernel import (
     Traffic,
@@ -209,13 +210,15 @@ def _rates_of(table: KernelTable, rates: KernelRates) -> _TableRates:
     """The rates of a device at each kernel of a table."""
     turned, count = table.turned.kernels, table["count"][:, None].copy()
     bytes_per_s = rates.kinds["bytes_per_s"][table["kind"]][:, None]
+    attention = _computed(table.attention.kernels, rates.kinds, rates.attention_bwd_frac)
+    beyond = edge_keys(rates.gpu, *(table.attention.kernels[n] for n in ("edges", "backward")))
     return _TableRates(
         count=count,
         bytes_per_s=bytes_per_s,
         traffic_s=table["n_bytes"] / bytes_per_s * count,
         start_s=(table["launches"] * rates.start_s)[:, None] * count,
         products=_computed(table.products.kernels, rates.kinds),
-        attention=_computed(table.attention.kernels, rates.kinds, rates.attention_bwd_frac),
+        attention=replace(attention, half_depth=attention.half_depth + beyond[:, None]),
         direct=_computed(turned, rates.direct) if len(turned) else None,
         turned_s_per_byte=rates.kinds["turned_s_per_byte"][turned["kind"]][:, None],
         least_turned_s_per_byte=rates.kinds["least_turned_s_per_byte"][turned["kind"]][:, None],

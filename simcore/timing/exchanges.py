@@ -177,20 +177,25 @@ def exposed(
     busy_s: Array,
     slowdown: Array,
     alone: Array | float = 0.0,
+    products_s: Array | float = np.inf,
 ) -> dict[str, Array]:
     """Exposed seconds of a micro-step's exchanges [C], by dimension.
 
-    ``busy_s``: compute seconds of the micro-step, each of which hides one exchange at most. Hidden
-    time costs ``slowdown`` of itself in slower compute. ``alone``: share of the micro-steps without
-    another micro-batch, whose compute could hide exchanges.
+    ``busy_s``: compute seconds of the micro-step, each of which hides one exchange at most;
+    ``products_s``: the part of them in matrix products. Hidden time costs ``slowdown`` of itself in
+    slower compute. ``alone``: share of the micro-steps without another micro-batch, whose compute
+    could hide exchanges.
     """
     found = dict(exchange)
     left_s = busy_s  # compute that hides no exchange yet
     for ranks in placed.dimensions:
-        if ranks.hidden_frac and ranks.name in found:
+        if ranks.pairs and ranks.name in found:
             whole = found[ranks.name]
-            covered = np.minimum(ranks.covering_frac * busy_s, left_s)
-            hidden = np.minimum(whole * ranks.hidden_frac, covered)
+            hidden = np.zeros_like(busy_s)
+            for pair in ranks.pairs:
+                beside_s = np.minimum(products_s, busy_s) if pair.by_products else busy_s
+                covered = np.minimum(pair.covering_frac * beside_s, left_s - hidden)
+                hidden = hidden + np.minimum(whole * pair.exchanged_frac, covered)
             left_s = left_s - hidden
             beside = 1.0 - alone if ranks.beside_others else 1.0
             found[ranks.name] = whole - beside * hidden * (1.0 - slowdown)

@@ -26,7 +26,7 @@ from simcore.request.placed import Placed
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import together
 from simcore.strategy.layout import Layout
-from simcore.timing.compute import pass_seconds, phases_of_parts
+from simcore.timing.compute import kernel_seconds, pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
     TRANSFER,
@@ -171,6 +171,7 @@ def stage_steps(
         for p in (average, of_parts)
     )
     slower = there / np.maximum(here, TINY)
+    products = products_fracs(jobs, placed, local)
     ends = accumulate(len(one.jobs) for one in alike)
     slices = [slice(end - len(one.jobs), end) for end, one in zip(ends, alike, strict=True)]
     # Recompute decides how often something is exchanged, not what one exchange is.
@@ -178,7 +179,7 @@ def stage_steps(
     return [
         _with_exchanges(
             one, replace(exchanges, placed=one.placed), points, local, steps.of_parts(rows),
-            slower[rows],
+            slower[rows], products if products is None else products[rows],
         )
         for one, rows in zip(alike, slices, strict=True)
     ]  # fmt: skip
@@ -208,13 +209,36 @@ def _phases(
     )  # fmt: skip
 
 
+def products_fracs(jobs: Sequence[Job], placed: Placed, local: Points) -> Array | None:
+    """Share of each stage's compute that its matrix products take [N, C].
+
+    None where no exchange hides under its own product.
+    """
+    if not any(pair.by_products for ranks in placed.dimensions for pair in ranks.pairs):
+        return None
+    table, rates = joined_table(tuple(job.table for job in jobs)), jobs[0].classes[0].kernels
+
+    def phases() -> Array:
+        one = np.ones(len(local))
+        seconds = kernel_seconds(table, rates, local.micro_batch, one, local.memory)
+        products = np.zeros_like(seconds)
+        products[table.products.rows] = seconds[table.products.rows]
+        return np.add.reduceat(np.stack([seconds, products]), table.phase_start, axis=1)
+
+    computing = together([job.program for job in jobs]).computing
+    kept = local.keeps(("products", Same(table), Same(rates)), phases)
+    whole, products = computing.whole[0] @ kept
+    return products / np.maximum(whole, TINY)
+
+
 def _with_exchanges(
-    divided: Divided, exchanges: Exchanges, points: Points, local: Points, steps: Steps, pace: Array
-) -> StageSteps:
+    divided: Divided, exchanges: Exchanges, points: Points, local: Points, steps: Steps,
+    pace: Array, products: Array | None,
+) -> StageSteps:  # fmt: skip
     """The steps of the stages of a job from ``steps`` without exchanges.
 
     ``points``: of the whole job, ``local``: of each stage's; ``pace`` [N, C]: compute time of
-    average ranks over that of the slowest ones.
+    average ranks over that of the slowest ones; ``products`` [N, C]: ``products_fracs``.
     """
     placed, layout = divided.placed, divided.placed.layout
     slowdown = divided.jobs[0].classes[0].overlap_slowdown_frac / points.overlap
@@ -223,9 +247,10 @@ def _with_exchanges(
     n_layers = np.array([[float(placed.stages[index].n_layers)] for index in firsts])
     whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
     alone = alone_frac(placed, points.grad_accum)
-    exchange = exposed(whole_s, placed, busy, slowdown, alone)
+    products_s = busy if products is None else busy * products
+    exchange = exposed(whole_s, placed, busy, slowdown, alone, products_s)
     earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
-    filling = exposed(whole_s, placed, busy, slowdown, 1.0)
+    filling = exposed(whole_s, placed, busy, slowdown, 1.0, products_s)
     filling = beside_host(filling, placed, busy, steps.host_micro_s)
     spent = sum(filling.values(), np.zeros(len(points)))
     once = np.maximum(busy * pace, steps.host_micro_s) + spent

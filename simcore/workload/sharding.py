@@ -67,6 +67,8 @@ _WHOLE_INPUT = (
 #: Products of which each tensor rank has some columns; the gradient of their input is summed over
 #: ranks.
 CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up", "in_proj")
+#: Products of which each tensor rank has some rows; their output is summed over ranks.
+CUT_BY_ROWS = ("out", "down", "out_proj")
 #: Groups of these that read the same input where they are separate products.
 ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import pytest
+from strategies import workload
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
@@ -13,10 +15,12 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.physics.fill import attention_fill
+from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
+from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import attention_width, class_rates, compute_share_of
 from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH, MASKED
-from simcore.workload.graph import FLASH_KINDS, KernelKind
+from simcore.workload.graph import FLASH_KINDS, Block, KernelKind
 from simcore.workload.ops.attention import sdpa
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
@@ -46,6 +50,26 @@ def flop_per_s(gpu: str, kind: KernelKind) -> float:
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_kernels_on_hopper_reach_what_was_published(kind: KernelKind) -> None:
     assert flop_per_s("H100-SXM-80GB", kind) == pytest.approx(PUBLISHED[kind], rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "forward_ms", "backward_ms"), [("GB200", 0.210, 0.465), ("GB300", 0.202, 0.442)]
+)
+def test_short_windows_take_what_was_published(
+    gpu: str, forward_ms: float, backward_ms: float
+) -> None:
+    """gpt-oss's heads of 64 over 128 keys, two sequences of 4,096, cuDNN 9.22 in bf16.
+
+    NVIDIA/cudnn-frontend 3929da24, benchmark/sdpa_benchmark_training/results/gpt_oss.
+    """
+    core = sdpa("core", 2, 128, 128, 4096, 4096, 64, causal=True, window=128,
+                kind="attention_cudnn")  # fmt: skip
+    rates = class_rates(parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS["bf16"], load_profile())
+    block = Block(name="b", ops=(core,))
+    table = kernel_table(workload([block]), PRECISIONS["bf16"])
+    one = np.ones(1)
+    found = 1e3 * phase_seconds(table, rates.kernels, one, one, one)[:2, 0]
+    assert found == pytest.approx([forward_ms, backward_ms], rel=0.15)
 
 
 def test_every_kernel_of_a_model_has_a_kind() -> None:

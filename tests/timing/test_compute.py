@@ -29,6 +29,7 @@ from simcore.timing.compute import (
 from simcore.timing.evaluate import program_of
 from simcore.timing.rates import KernelRates, no_work
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
+from simcore.workload.ops.attention import WindowKernel
 
 FP32 = PRECISIONS["fp32"]
 
@@ -154,6 +155,16 @@ def test_attention_by_queries_heads_and_keys() -> None:
     assert seconds(table, device, 3.0) == pytest.approx(24 / fill)
     assert seconds(table, device, 3.0, phase=1) == pytest.approx((60 / 0.5 + 24) / fill)
     assert seconds(table, replace(device, sm_count=0.0), 3.0, phase=1) == pytest.approx(144.0)
+
+
+def test_a_window_computes_whole_tiles_at_its_edges() -> None:
+    """Two edges of tiles of 128 queries: 128 keys more in either pass."""
+    window = WindowKernel(**vars(ATTENTION), edges=2.0)
+    device = kernel_rates(**SHAPE, half_width=40.0, attention_bwd_frac=1.0)
+    table = table_of(window, backward=(replace(window, flop=20.0),))
+    fill = float(attention_fill(300.0, 72.0, 200.0, 6.0, 4.0, 0.5, 32.0 + 128.0, 40.0))
+    for phase, flop in ((0, 24.0), (1, 60.0)):
+        assert seconds(table, device, 3.0, phase=phase) == pytest.approx(flop / fill)
 
 
 #: 3x3 over 8 x 8 pixels, 64 to 96 channels; the weight's gradient contracts the pixels.

@@ -13,7 +13,7 @@ from simcore.answer.request import make_request
 from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective
 from simcore.request.placed import Placed
-from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.step.parallel.layer_ranks import LayerRanks, Pair
 from simcore.step.schedules import SCHEDULES
 from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import (
@@ -88,29 +88,32 @@ def test_a_stage_spends_each_exchange_as_often_as_its_layers_run_it() -> None:
     ("near", "far", "alone", "left"),
     [
         # of 10 s all may hide beside 30 s of compute; those of far beside what then is left
-        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0}, 0.0, (0.0, 0.0)),
-        ({"hidden_frac": 0.4}, {"hidden_frac": 0.5}, 0.0, (6.0, 10.0)),
-        ({}, {"hidden_frac": 1.0}, 0.0, (10.0, 0.0)),
-        ({"hidden_frac": 1.0, "covering_frac": 0.2}, {}, 0.0, (4.0, 20.0)),  # 6 s can cover it
+        ([Pair(1.0)], [Pair(1.0)], 0.0, (0.0, 0.0)),
+        ([Pair(0.4)], [Pair(0.5)], 0.0, (6.0, 10.0)),
+        ([], [Pair(1.0)], 0.0, (10.0, 0.0)),
+        ([Pair(1.0, 0.2)], [], 0.0, (4.0, 20.0)),  # 6 s can cover it
+        # 5 s beside 3 s, 4 s beside all of 12 s of products, 1 s beside nothing
+        ([Pair(0.5, 0.1), Pair(0.4, 1.0, True)], [], 0.0, (3.0, 20.0)),
+        ([Pair(1.0, 0.5, True)], [], 0.0, (4.0, 20.0)),  # 6 s of the products' 12
         # 12 s in half of the compute: 12 - 15 < 0; near takes 10 of 30 s, far hides 20 in 20
-        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0, "covering_frac": 0.5}, 0.0, (0.0, 5.0)),
+        ([Pair(1.0)], [Pair(1.0, 0.5)], 0.0, (0.0, 5.0)),
         # a quarter of the micro-batches has no other one beside it, which near does not need
-        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0}, 0.25, (0.0, 5.0)),
+        ([Pair(1.0)], [Pair(1.0)], 0.25, (0.0, 5.0)),
     ],
 )  # fmt: skip
 def test_compute_hides_each_exchange_once(
-    near: dict[str, float], far: dict[str, float], alone: float, left: tuple[float, float]
+    near: list[Pair], far: list[Pair], alone: float, left: tuple[float, float]
 ) -> None:
-    how = placed(ranks(**near), ranks(Far, **far))
+    how = placed(ranks(pairs=tuple(near)), ranks(Far, pairs=tuple(far)))
     exchange = {"near parallel": seconds(10.0), "far parallel": seconds(20.0), TRANSFER: seconds(1)}
-    found = exposed(exchange, how, seconds(30.0), seconds(0.0), alone)
+    found = exposed(exchange, how, seconds(30.0), seconds(0.0), alone, seconds(12.0))
     assert (found["near parallel"][0], found["far parallel"][0]) == pytest.approx(left)
     assert found[TRANSFER][0] == 1.0 and exchange["near parallel"][0] == 10.0
 
 
 def test_what_hid_one_exchange_hides_no_other_and_slows_for_it() -> None:
     """12 s of compute: 10 of near hide, 2 of far; each hidden second costs a quarter."""
-    how = placed(ranks(hidden_frac=1.0), ranks(Far, hidden_frac=1.0))
+    how = placed(ranks(pairs=(Pair(1.0),)), ranks(Far, pairs=(Pair(1.0),)))
     exchange = {"near parallel": seconds(10.0), "far parallel": seconds(20.0)}
     found = exposed(exchange, how, seconds(12.0), seconds(0.25))
     assert found["near parallel"][0] == pytest.approx(10 - 10 * 0.75)

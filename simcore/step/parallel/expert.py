@@ -13,7 +13,7 @@ from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, GIGA, INT64_BYTES
 from simcore.physics.collectives import Collective, Group
 from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
-from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, Pair
 
 #: SMs of DeepEP's kernels (Megatron-Core, moe_deepep_num_sms), and the bytes that each receives or
 #: sends a second within a node of Blackwell GPUs: 8 B200 and 8 GB200, 16 and 24 SMs, 20.6 to
@@ -64,7 +64,7 @@ class ExpertRanks(LayerRanks):
             forward=_EACH_PASS,
             backward=backward,
             layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
-            hidden_frac=float(strategy.overlap.experts),
+            pairs=(Pair(1.0),) if strategy.overlap.experts else (),
             nic_ranks=layout.ep * layout.expert_tp,
             hidden_backward_frac=backward / (_EACH_PASS + backward),
             copies=copies,

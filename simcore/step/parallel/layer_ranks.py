@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from simcore.base.arrays import Array
 from simcore.base.record import dataclass
@@ -61,6 +61,18 @@ def layers_of(workload: Workload) -> list[tuple[Block, int]]:
     return [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
 
 
+class Pair(NamedTuple):
+    """Exchanges and the compute that can hide them, in shares of a micro-step's.
+
+    ``exchanged_frac``: of the time of all exchanges of these ranks. ``covering_frac``: of the time
+    of all compute, or with ``by_products`` of the time of all matrix products.
+    """
+
+    exchanged_frac: float
+    covering_frac: float = 1.0
+    by_products: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerRanks:
     """Ranks that divide every layer, and what they exchange for it.
@@ -68,9 +80,9 @@ class LayerRanks:
     ``ranks``: how many; ``stride``: distance of two neighbours in the numbering of ranks.
     ``sample_bytes``: bytes of one exchange of a rank, a sample. ``forward``, ``backward``:
     exchanges of a layer in each pass. ``layers_frac``: share of the layers that have them.
-    ``seen_frac``: share of their time that is exposed at most. ``hidden_frac``: share that other
-    compute can hide, which is ``covering_frac`` of all compute. ``nic_ranks``: ranks over which
-    hidden exchanges are laid out, 0 for none; ``hidden_backward_frac``: share of these in backward.
+    ``seen_frac``: share of their time that is exposed at most. ``pairs``: exchanges that compute
+    can hide, each with the compute that does. ``nic_ranks``: ranks over which hidden exchanges are
+    laid out, 0 for none; ``hidden_backward_frac``: share of these in backward.
     """
 
     name: ClassVar[str]
@@ -86,8 +98,7 @@ class LayerRanks:
     backward: float
     layers_frac: float = 1.0
     seen_frac: float = 1.0
-    hidden_frac: float = 0.0
-    covering_frac: float = 1.0
+    pairs: tuple[Pair, ...] = ()
     nic_ranks: int = 0
     hidden_backward_frac: float = 0.0
 

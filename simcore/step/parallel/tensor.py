@@ -5,17 +5,18 @@ Korthikanti et al. 2022; Megatron-LM, core/tensor_parallel/layers.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Self
+from typing import NamedTuple, Self
 
 from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Collective
-from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, layers_of
-from simcore.workload.graph import Kernel, Op, Workload, weight_grad_numel
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, Pair, layers_of
+from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord
 from simcore.workload.sharding import (
     CUT_BY_COLUMNS,
+    CUT_BY_ROWS,
     ONE_INPUT,
     TENSOR_SUMS,
     sequence_parallel,
@@ -56,25 +57,27 @@ class TensorRanks(LayerRanks):
             # each such input is gathered once, in 16 bit, and its gradient summed up once
             gathered_frac += (1.0 - gathered_frac) * shared / (2.0 * sums)
             bare_frac = shared / (sums * (1.0 + gathered_frac))
-        hidden_frac, covering_frac = 0.0, 1.0
+        pairs: tuple[Pair, ...] = ()
         if strategy.overlap.tensor:
-            # in tp pieces, of which the first is exposed, but for inputs that adapters read
-            hidden_frac = (1.0 - 1.0 / layout.tp) * (1.0 - bare_frac)
+            exchanged = (sums + backward) * (1.0 + gathered_frac * cut)
+            exchanged += repeated * (gathered_frac - 1.0) * cut
+            pairs = _own_products(job, gathered_frac if cut else 0.0, repeated, exchanged)
+            # of products whose names are not known any compute hides all pieces but the first
+            pairs = pairs or (Pair((1.0 - 1.0 / layout.tp) * (1.0 - bare_frac)),)
         elif strategy.overlap.dgrad:
             hidden_frac = _hidden_by_weight_gradients(
                 sums + more_sums, sums + backward, repeated, gathered_frac if cut else None
             )
             # repeated gathers hide under the computation of the input's gradient, which takes as
             # long as that of the weight's gradient, which hides the sum of the former
-            covering_frac = columns_frac * (1 + gathers_again)
+            pairs = (Pair(hidden_frac, columns_frac * (1 + gathers_again)),)
         return cls(
             ranks=layout.tp,
             stride=1.0,
             sample_bytes=job.output_bytes,
             forward=sums,
             backward=backward,
-            hidden_frac=hidden_frac,
-            covering_frac=covering_frac,
+            pairs=pairs,
             nic_ranks=layout.tp,
             # gradients of inputs: in backward only
             hidden_backward_frac=backward / (sums + backward) if strategy.overlap.tensor else 1.0,
@@ -92,13 +95,12 @@ class TensorRanks(LayerRanks):
         if layout.tp == 1:
             return part
         strategy = job.strategy
-        if (
-            layout.sequence_parallel
-            and strategy.program.ranks.sequence_copies
-            and not strategy.overlap.tensor
-        ):
-            elems = job.output_bytes / strategy.precision.low_bytes
-            part = _with_copies(part, elems, _sums(job), strategy.precision.gathered_frac)
+        if layout.sequence_parallel and strategy.program.ranks.sequence_copies:
+            elems, sums = job.output_bytes / strategy.precision.low_bytes, _sums(job)
+            if strategy.overlap.tensor:
+                part = _with_sums(part, elems, sums, layout.tp, _several(job))
+            else:
+                part = _with_copies(part, elems, sums, strategy.precision.gathered_frac)
         return _with_exchanges(part, round(_sums(job) * (2 if layout.sequence_parallel else 1)))
 
     @property
@@ -118,10 +120,27 @@ class TensorRanks(LayerRanks):
 
 
 def _sums(job: DividedJob) -> float:
-    """Sums of a layer's output over tensor ranks, as many in forward as in backward."""
+    """Sums of a layer's output over tensor ranks, as many in forward as in backward.
+
+    With sequence parallelism each tensor rank routes the tokens that it has to whole experts, of
+    which it gathers and sums nothing (Megatron-Core, moe/token_dispatcher.py: gathers among the
+    ranks that divide experts alone); shared experts it divides.
+    """
     if not isinstance(job.record, ModelRecord):
         return TENSOR_SUMS
-    return tensor_sums(job.record.arch, job.config)
+    sums = tensor_sums(job.record.arch, job.config)
+    whole = job.layout.sequence_parallel and job.layout.expert_tp == 1
+    if job.layout.tp > 1 and whole and not job.config.get("gathered_inputs"):
+        parts = [({op.part for op in block.ops}, times) for block, times in job.layers]
+        unsummed = sum(times for of, times in parts if "experts" in of and "shared" not in of)
+        sums -= unsummed / max(1, sum(times for _, times in parts))
+    return sums
+
+
+def _several(job: DividedJob) -> float:
+    """Inputs of a layer that several products cut by columns read, averaged over the layers."""
+    kinds = _exchanging(job.workload, 0.0, job.layout.expert_tp)
+    return sum(of.layers_frac * sum(not one for _, one in of.columns) for of in kinds)
 
 
 def _more_sums(job: DividedJob) -> int:
@@ -158,6 +177,93 @@ def _hidden_by_weight_gradients(
         return summed / whole
     hidden = summed + 2 * gathered_frac * repeated
     return hidden / ((whole - repeated) + gathered_frac * (whole + repeated))
+
+
+class _Exchanging(NamedTuple):
+    """The products of one kind of layer that exchange, by FLOP of a pass.
+
+    FLOP are over those of all products of the model in a micro-step, times its layers.
+    ``layers_frac``: share of the layers of this kind. ``columns``: the products that read the same
+    gathered input, together, and whether it is one; ``rows``: each product whose output is summed.
+    """
+
+    layers_frac: float
+    columns: tuple[tuple[float, bool], ...]
+    rows: tuple[float, ...]
+
+
+def _own_products(
+    job: DividedJob, gathered_frac: float, repeated: float, exchanged: float
+) -> tuple[Pair, ...]:
+    """Each exchange of a layer with the product that hides it, in tp pieces.
+
+    A gather hides under the product of its pieces, a sum under the one whose pieces it sums, and of
+    both the first piece is exposed (torch, distributed/_symmetric_memory; Transformer Engine,
+    comm_gemm_overlap.cpp, CommOverlapP2PBase). Where inputs are gathered again for weight
+    gradients, these gathers hide under the gradient of the input and its sum under that of the
+    weight, whole (Transformer Engine, module/base.py, "bulk"). A sum of several products' gradients
+    waits for all of them: torch finds no product behind an addition
+    (torch/_inductor/fx_passes/micro_pipeline_tp.py, _find_producer_matmul).
+
+    ``exchanged``: bytes of all exchanges of a layer over those of a sum; ``gathered_frac``: those
+    of a gather, 0 where ranks sum all of the output up.
+    """
+    pieces = 1.0 - 1.0 / job.layout.tp
+    passes = 1.0 + job.repeated_frac * _recomputed_frac(job)
+    bulk = 1.0 if repeated else pieces
+    found: list[tuple[float, float]] = []
+    for share, columns, rows in _exchanging(job.workload, job.repeated_frac, job.layout.expert_tp):
+        beside: list[tuple[float, float]] = []  # sums' bytes, and FLOP beside them
+        for flop in rows:
+            beside += (passes, passes * pieces * flop), (gathered_frac, pieces * flop)
+        for flop, one in columns:
+            beside.append((passes * gathered_frac, passes * pieces * flop))
+            beside.append((gathered_frac * bool(repeated), flop))
+            beside.append((float(one), bulk * flop))
+        found += [(share * moved, share * flop) for moved, flop in beside if moved]
+    return tuple(Pair(pieces * moved / exchanged, flop, True) for moved, flop in found)
+
+
+@lru_cache(maxsize=256)
+def _exchanging(workload: Workload, again: float, expert_tp: int) -> tuple[_Exchanging, ...]:
+    """The products that exchange in each kind of layer.
+
+    ``again``: share of the layers that run forward a second time; ``expert_tp``: 1 where tensor
+    ranks do not divide routed experts. Inputs that adapters read are left out: they are gathered
+    and summed whole.
+    """
+    kinds = layers_of(workload)
+    n_layers = sum(times for _, times in kinds)
+    blocks = [workload.blocks[index] for index in workload.order]
+    every = sum(
+        _product_flop(op.fwd) * (1.0 + again * block.recomputable) + _product_flop(op.bwd)
+        for block in blocks
+        for op in block.ops
+    )
+    found = []
+    for block, times in kinds:
+        columns: dict[str, list[float]] = {}
+        rows: list[float] = []
+        adapted = {op.name.removesuffix(".lora_a") for op in block.ops
+                   if op.name.endswith(".lora_a")}  # fmt: skip
+        for op in block.ops:
+            name = op.name.split(".")[-1]
+            group = next((of for of in ONE_INPUT if name in of), (name,))
+            place = op.name.removesuffix(name)
+            flop = n_layers * _product_flop(op.fwd) / every if every else 0.0
+            if not flop or (op.part == "experts" and expert_tp == 1):
+                continue
+            if name in CUT_BY_ROWS:
+                rows.append(flop)
+            elif name in CUT_BY_COLUMNS and not adapted & {place + other for other in group}:
+                columns.setdefault(place + group[0], []).append(flop)
+        of = tuple((sum(flops), len(flops) == 1) for flops in columns.values())
+        found.append(_Exchanging(times / n_layers, of, tuple(rows)))
+    return tuple(found)
+
+
+def _product_flop(kernels: Iterable[Kernel]) -> float:
+    return sum(kernel.flop for kernel in kernels if kernel.kind not in FLASH_KINDS)
 
 
 @lru_cache(maxsize=256)
@@ -212,6 +318,28 @@ def _with_copies(part: Workload, elems: float, sums: float, gathered_frac: float
     each_pass = copies(sums, sums)
     begin = Op(name="tensor.copies", fwd=(copies(sums - 1.0, sums),), bwd=(each_pass,))
     end = Op(name="tensor.copy", fwd=(copies(1.0, 0.0),))
+    return part.replace(
+        blocks=tuple(
+            replace(b, ops=(begin, *b.ops, end)) if b.recomputable else b for b in part.blocks
+        )
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_sums(part: Workload, elems: float, sums: float, pieces: int, several: float) -> Workload:
+    """The part with what sums in ``pieces`` of ``elems`` elements a sample add to its layers.
+
+    A rank gathers the pieces of its part from all others and sums them up in a kernel of its own
+    (torch/distributed/_symmetric_memory, _fused_matmul_reduce_scatter_impl). The gradients of
+    ``several`` products' inputs of a layer are summed whole, behind a copy as without pieces.
+    """
+
+    def summed(times: float) -> Kernel:
+        return Kernel(kind="copy", low=times * elems * (1.0 + 1.0 / pieces), launches=times)
+
+    copied = Kernel(kind="copy", low=2.0 * elems * several, launches=several)
+    begin = Op(name="tensor.sums", fwd=(summed(sums - 1.0),), bwd=(summed(sums - several), copied))
+    end = Op(name="tensor.sum", fwd=(summed(1.0),))
     return part.replace(
         blocks=tuple(
             replace(b, ops=(begin, *b.ops, end)) if b.recomputable else b for b in part.blocks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import bmm
@@ -25,6 +26,16 @@ _SECTOR_BYTES = 32.0
 #: curand_philox4x32_x.h), 15 operations a number; comparison, selection and product with the scale
 #: are 3 more. Backward draws the same numbers again.
 DRAWN_SCORE = (10 * 6 / 4 + 3) / 51
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowKernel(Kernel):
+    """A kernel of fused attention whose window cuts tiles of scores.
+
+    ``edges``: edges of the window, besides a causal diagonal, at which tiles are computed whole.
+    """
+
+    edges: float
 
 
 def sdpa(
@@ -57,23 +68,25 @@ def sdpa(
     the output where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per
     query row. ``drop``: scores have dropout, whose random numbers both passes draw. ``masked``: all
     pairs are computed, and each head reads a mask of them in 16 bit. The geometry's depth is the
-    number of keys that a query attends to on average.
+    number of keys that a query attends to on average; a window
+    has edges at which kernels compute whole tiles (``WindowKernel``).
 
     ``kind``: ``attention`` is FlashAttention-2; ``FLASH_KINDS`` has the others. In 8 bits q, k, v,
     the output and gradients are cast, or the results are cast back, and saved tensors are 8-bit too
     (Transformer Engine, FusedAttnFunc with NVTE_FP8_DPA_BWD=1, its default).
     """
     value_dim = value_dim or head_dim
-    counted_frac = 0.5 if causal else 1.0
+    counted_frac, edges = 0.5 if causal else 1.0, 0.0
     if causal and 0 < window < seq_kv:
         whole, rest = divmod(seq_kv, window)
-        pairs = window * (2.0 * seq_kv - window)
+        pairs, edges = window * (2.0 * seq_kv - window), 1.0
         if chunked:
-            pairs = whole * window**2 + float(rest) ** 2
+            pairs, edges = whole * window**2 + float(rest) ** 2, 0.0
         counted_frac = pairs / (2.0 * seq_kv**2)
     elif not causal and window:
         reach = min(window, seq_kv - 1)
         counted_frac = (seq_kv * (2.0 * reach + 1) - reach * (reach + 1.0)) / seq_kv**2
+        edges = 2.0 * (reach < seq_kv - 1)
     flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * counted_frac
     out = batch * heads * seq_q * value_dim
     qs = batch * heads * seq_q * head_dim
@@ -90,6 +103,8 @@ def sdpa(
     wide = flop if in_fp8 else flop * 2.0 * max(head_dim, value_dim) / (head_dim + value_dim)
     fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv + mask, **geometry)
     bwd = Kernel(kind=kind, flop=2.5 * wide, low=4 * q + 2 * kv + mask, launches=3.0, **geometry)
+    if edges:
+        fwd, bwd = (WindowKernel(**vars(k), edges=edges) for k in (fwd, bwd))
     kept = out + qs + kv
     saved = Saved(
         low=kept * (not in_fp8), matmul=kept * in_fp8, raw_bytes=4.0 * batch * heads * seq_q

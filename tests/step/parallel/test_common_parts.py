@@ -44,6 +44,6 @@ def test_forward_is_a_task_for_each_run_of_equal_blocks_up_to_a_number(runs: int
 
 def test_exchanges_of_which_nothing_is_said_are_in_all_layers_and_exposed() -> None:
     plain = LayerRanks(ranks=2, stride=1.0, sample_bytes=1.0, forward=1.0, backward=1.0)
-    assert (plain.layers_frac, plain.seen_frac, plain.covering_frac) == (1.0, 1.0, 1.0)
-    assert (plain.hidden_frac, plain.nic_ranks, plain.hidden_backward_frac) == (0.0, 0, 0.0)
+    assert (plain.layers_frac, plain.seen_frac) == (1.0, 1.0)
+    assert (plain.pairs, plain.nic_ranks, plain.hidden_backward_frac) == ((), 0, 0.0)
     assert not plain.host_waits and not plain.beside_others

@@ -51,7 +51,9 @@ def test_shares_are_shares_and_backward_exchanges_no_less(
 ) -> None:
     for ranks in _placed(model, words).dimensions:
         assert 0 <= ranks.layers_frac <= 1 and 0 < ranks.seen_frac <= 1
-        assert 0 <= ranks.hidden_frac <= 1 and 0 <= ranks.hidden_backward_frac <= 1
+        assert 0 <= sum(pair.exchanged_frac for pair in ranks.pairs) <= 1
+        assert all(0 < pair.covering_frac <= 1 for pair in ranks.pairs)
+        assert 0 <= ranks.hidden_backward_frac <= 1
         assert 0 < ranks.forward <= ranks.backward
         assert ranks.passes == (ranks.forward, ranks.backward)
         assert all(0 < share <= 1 for share in ranks.collectives.values())
@@ -104,7 +106,7 @@ def test_some_layers_exchange_as_often_as_they_are_many() -> None:
     assert some.layer_times == {"all_gather": 0.75, "all_reduce": 0.75}
     every = Halves(**base)
     assert every.layer_times == {"all_gather": 3.0, "all_reduce": 3.0} and every.word == "halves"
-    assert (every.seen_frac, every.hidden_frac, every.covering_frac) == (1.0, 0.0, 1.0)
+    assert (every.seen_frac, every.pairs) == (1.0, ())
     assert (every.nic_ranks, every.hidden_backward_frac) == (0, 0.0)
     on, n_bytes = group(8.0), np.array([2e8])
     once, half = some.once_s(n_bytes, on), n_bytes[None, :] / 2.0

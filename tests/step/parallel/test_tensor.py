@@ -115,20 +115,22 @@ def test_a_layer_sums_up_four_times_and_gathers_six(precision: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "precision", "bare", "gathers"),
+    ("targets", "precision", "adapted", "gathers"),
     [
         # of a layer's two gathers and two scatters each way, one of each
-        ("q_proj,k_proj,v_proj", "bf16", 2 / 8, 1.0),
-        ("o_proj,down_proj", "bf16", 0.0, 1.0),
-        ("all-linear", "bf16", 4 / 8, 1.0),
-        # three gathers of four are of 8 bits still, a scatter is of 16
-        ("v_proj", "fp8", 2 / (4 + 3 * 0.5 + 1), (3 * 0.5 + 1) / 4),
-        ("o_proj", "fp8", 0.0, 0.5),
+        ("q_proj,k_proj,v_proj", "bf16", 1, 1.0),
+        ("o_proj,down_proj", "bf16", 0, 1.0),
+        ("all-linear", "bf16", 2, 1.0),
+        # three gathers of four are of 8 bits still
+        ("v_proj", "fp8", 1, (3 * 0.5 + 1) / 4),
+        ("o_proj", "fp8", 0, 0.5),
     ],
 )
 def test_inputs_that_adapters_read_are_exchanged_whole(
-    targets: str, precision: str, bare: float, gathers: float
+    targets: str, precision: str, adapted: int, gathers: float
 ) -> None:
+    """Three of four pieces hide of the two sums in forward and of all gathers but these inputs';
+    backward's sums are of several products' gradients."""
     request = make_request(
         "llama3-8b", "1x4xH100", tp=4, strategy="zero1", overlap="tensor", precision=precision,
         lora_rank=8, lora_targets=targets, sequence_parallel=True,
@@ -137,8 +139,70 @@ def test_inputs_that_adapters_read_are_exchanged_whole(
     assert placed is not None
     assert placed.tensor.gathered_frac == pytest.approx(gathers)
     whole = {"tensor parallel": np.array([8.0])}
-    seen = exposed(whole, placed, np.array([100.0]), np.zeros(1))["tensor parallel"][0]
-    assert seen == pytest.approx(8.0 * (bare + (1 - bare) / 4))
+    seen = exposed(whole, placed, np.array([1e4]), np.zeros(1))["tensor parallel"][0]
+    paired = (2 + (4 - adapted) * gathers) / (4 + 4 * gathers)
+    assert seen == pytest.approx(8.0 * (1 - paired * 3 / 4))
+
+
+def test_each_exchange_hides_beside_its_own_product() -> None:
+    """By hand: columns of qkv, out, gate with up, and down over all products', forward and back.
+
+    Ten exchanges: out and down hide a sum and a gather of gradients each beside 3/4 of a product;
+    qkv and gate with up a gather beside 3/4 of theirs, and whole the gather again and the sum.
+    """
+    columns = {"qkv": 6144, "out": 4096, "both": 28_672, "down": 14_336}
+    every = 3 * (32 * sum(columns.values()) + 128_256)
+    found = _ranks("llama3-8b", {"tp": 4, "overlap": "tensor", "software": "megatron"}).pairs
+    beside = sorted(pair.covering_frac for pair in found)
+    parts = [3 / 4 * columns[name] for name in ("out", "out", "down", "down", "qkv", "both")]
+    parts += [columns[name] for name in ("qkv", "qkv", "both", "both")]
+    assert beside == pytest.approx(sorted(32 * part / every for part in parts), rel=1e-6)
+    assert [pair.exchanged_frac for pair in found] == pytest.approx([3 / 4 / 10] * 10)
+    assert all(pair.by_products for pair in found)
+
+
+def test_tokens_reach_whole_experts_without_a_sum_over_tensor_ranks() -> None:
+    """Megatron-Core: a layer's attention gathers and sums, its experts only where ranks cut them
+    or tokens pass shared ones too (DeepSeek-V3's)."""
+    words = {"tp": 2, "ep": 4, "software": "megatron"}
+    assert _ranks("qwen3-30b-a3b", words).passes == (1.0, 1.5)
+    assert _ranks("qwen3-30b-a3b", {**words, "expert_tp": 2}).passes == (2.0, 3.0)
+    assert _ranks("deepseek-v3", words).passes == (2.0, 3.0)
+
+
+def test_torch_finds_no_product_behind_a_sum_of_two() -> None:
+    """A reduce-scatter of one product is cut into its pieces, one of two products' sum is not."""
+    torch = pytest.importorskip("torch")
+    from torch._inductor.fx_passes import micro_pipeline_tp
+
+    graph = torch.fx.Graph()
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    product, other = (graph.call_function(torch.ops.aten.mm.default, (a, b)) for _ in range(2))
+    both = graph.call_function(torch.ops.aten.add.Tensor, (product, other))
+    assert micro_pipeline_tp._find_producer_matmul(product) is not None
+    assert micro_pipeline_tp._find_producer_matmul(both) is None
+
+
+def test_sums_of_pieces_are_kernels_of_their_own() -> None:
+    """torch sums the tp pieces that a rank gathers; sums behind q, k, v and gate, up are copied.
+
+    Forward has two sums of 1,024 rows of 4,096, read whole and a quarter written, backward two
+    copies, read and written.
+    """
+    words = {"tp": 4, "strategy": "zero3", "recompute": "none", "micro_batch": 1, "seq_len": 1024}
+    placed = make_request(
+        "llama3-8b", "8xH100", software="torchtitan@2025-06", precision="bf16", overlap="tensor",
+        **words,
+    ).placed  # fmt: skip
+    assert placed is not None
+    layer = next(b for b in placed.part.blocks if b.recomputable)
+    found = [op for op in layer.ops if op.name.startswith("tensor.")]
+    forward, backward = ([k for op in found for k in kernels(op)] for kernels in _PASSES)
+    assert sum(k.low for k in forward) == 2 * 5 / 4 * 1024 * 4096
+    assert sum(k.low for k in backward) == 2 * 2 * 1024 * 4096
+
+
+_PASSES = (lambda op: op.fwd, lambda op: op.bwd)
 
 
 def _ranks(model: str, words: dict[str, Any]) -> TensorRanks:
@@ -171,15 +235,15 @@ def test_gradients_of_weights_hide_the_sums_of_inputs_gradients() -> None:
     """Two sums of four of a layer. With a cut sequence they are two of four scatters, of which
     gathers of inputs are again two: of 4 and 6, 2 and 2."""
     whole = _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad", "sequence_parallel": False})
-    assert whole.hidden_frac == 2 / 4
+    assert [pair.exchanged_frac for pair in whole.pairs] == [2 / 4]
     cut = _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad"})
-    assert cut.hidden_frac == pytest.approx((2 + 2) / (4 + 6))
+    assert [pair.exchanged_frac for pair in cut.pairs] == pytest.approx([(2 + 2) / (4 + 6)])
 
 
 def test_weight_gradients_are_a_smaller_share_where_forward_runs_again() -> None:
     """Twice the weights' FLOP in backward: of 3 parts, with recompute of 4."""
     none, full = (
-        _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad", "recompute": r}).covering_frac
+        _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad", "recompute": r}).pairs[0].covering_frac
         for r in ("none", "full")
     )
     assert full / none == pytest.approx(3 / 4, rel=0.03)
