@@ -10,12 +10,14 @@ from simcore.api.logs import all_nccl, calibrate_nccl, fitted, paths_of, refuse_
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.question import one_question
 from simcore.hardware.profile import load_profile
+from simcore.validate.processes import shared
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
     from simcore.validate.table import Command, Table
 
 
+@shared()
 def validate(
     files: Sequence[Path | str] | Path | str,
     *,
@@ -60,8 +62,9 @@ def validate(
     from simcore.validate.judge import contradictions, judge
 
     tables = _tables(
-        files, only, bad_rows, unnamed=unnamed, by_program=by_program, allow_code=allow_code
-    )
+        files, only, bad_rows, unnamed=unnamed, by_program=by_program, allow_code=allow_code,
+        jobs=jobs,
+    )  # fmt: skip
     cases = [case for t in tables for case in t.cases]
     _check_columns(by, cases)
     if not by and cases and all(case.cell("bound") for case in cases):
@@ -138,13 +141,14 @@ def _tables(
     unnamed: bool,
     by_program: bool,
     allow_code: bool,
+    jobs: int = 1,
 ) -> list[Table]:
     """The tables in the files, with the selected rows, prepared for prediction."""
     from simcore.validate.table import read_table
 
     selected = dict(only or {})
     tables = [
-        read_table(file, on_bad=bad_rows, allow_code=allow_code, only=selected)
+        read_table(file, on_bad=bad_rows, allow_code=allow_code, only=selected, jobs=jobs)
         for file in paths_of(files)
     ]
     if only:

@@ -10,13 +10,18 @@ import gc
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simcore.base.errors import SimcoreError
 from simcore.base.question import one_question
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +32,7 @@ STRETCH = 24
 _SHARES = 8
 #: Rows below which a further process costs more (start-up, empty caches) than it saves.
 LEAST_ROWS = 100
-#: Largest useful number of processes: reading tables and the last rows are not divided.
+#: Largest useful number of processes: start, statistics and the last rows are not divided.
 MOST = 8
 
 
@@ -52,21 +57,65 @@ def in_order(
     jobs = min(jobs, len(rows) // LEAST_ROWS)
     if jobs < 2:
         return _each(function, rows)
-    # Imported here: few tables are large enough.
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+    from concurrent.futures.process import BrokenProcessPool  # few tables are large enough
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    pool = ProcessPoolExecutor(jobs, initializer=_begin)
+    with shared():
+        processes = _shared.get()
+        assert processes is not None
+        try:
+            stretches = _stretches([alike(row) for row in rows], jobs)
+            given = [[rows[i] for i in s] for s in stretches]
+            parts = processes.of(jobs).map(partial(_each, function), given)
+            in_turn = zip(chain.from_iterable(stretches), chain.from_iterable(parts), strict=True)
+            found = dict(in_turn)
+        except BrokenProcessPool:
+            raise SimcoreError("processes that predicted rows ended: try fewer --jobs") from None
+    return [found[i] for i in range(len(rows))]
+
+
+class _Processes:
+    """Processes for rows of tables, started when the first large table needs them."""
+
+    def __init__(self) -> None:
+        self._jobs = 0
+        self._pool: ProcessPoolExecutor | None = None
+
+    def of(self, jobs: int) -> ProcessPoolExecutor:
+        """At least so many processes."""
+        if self._pool is None or jobs > self._jobs:
+            from concurrent.futures import ProcessPoolExecutor
+
+            self.end()
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            self._jobs, self._pool = jobs, ProcessPoolExecutor(jobs, initializer=_begin)
+        return self._pool
+
+    def end(self) -> None:
+        """End them; after Ctrl-C, rows that have begun end by themselves."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+#: The processes of the command at hand.
+_shared: ContextVar[_Processes | None] = ContextVar("_shared", default=None)
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """A context in which calls of ``in_order`` share processes, which keep what rows had in common.
+
+    One within another is part of it.
+    """
+    if _shared.get() is not None:
+        yield
+        return
+    processes = _Processes()
+    token = _shared.set(processes)
     try:
-        stretches = _stretches([alike(row) for row in rows], jobs)
-        parts = pool.map(partial(_each, function), [[rows[i] for i in s] for s in stretches])
-        found = dict(zip(chain.from_iterable(stretches), chain.from_iterable(parts), strict=True))
-        return [found[i] for i in range(len(rows))]
-    except BrokenProcessPool:
-        raise SimcoreError("processes that predicted rows ended: try fewer --jobs") from None
-    finally:  # after Ctrl-C, rows that have begun end by themselves
-        pool.shutdown(wait=False, cancel_futures=True)
+        yield
+    finally:
+        _shared.reset(token)
+        processes.end()
 
 
 def _stretches(keys: Sequence[Hashable], jobs: int) -> list[list[int]]:

@@ -9,22 +9,26 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.base.names import between, decoded
+from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
 from simcore.strategy.options.values import command_words, word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
+    Row,
     project,
     published,
     typed,
 )
+from simcore.validate.processes import in_order
 from simcore.workload.permission import CodeRefused, name_in_file
 
 #: Most rows of a table: each is a prediction of some milliseconds.
@@ -64,11 +68,13 @@ def read_table(
     on_bad: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
     only: Mapping[str, str] = MappingProxyType({}),
+    jobs: int = 1,
 ) -> Table:
     """Read a measured table, in format ``fmt`` if that is known.
 
     ``only``: columns and values of the rows that the user selects (``--only``); such rows have
-    ``selected`` as a fact, so that a format need not skip them for their quality.
+    ``selected`` as a fact, so that a format need not skip them for their quality. ``jobs``:
+    processes among which the rows of a large table are divided.
 
     Raises DataError with file and line for a file that is not a table, and for an invalid row (a
     NaN, a negative time, too few cells, a repeated id); with ``on_bad`` skip such a row is skipped
@@ -90,8 +96,7 @@ def read_table(
         raise DataError(_no_format(header), file=path, line=first + 1)
     if len(set(header)) != len(header):
         raise DataError("a column name occurs twice in the heading", file=path, line=first + 1)
-    cases: list[Case] = []
-    skipped: list[Skipped] = []
+    found: list[_Cells] = []
     seen: dict[str, int] = {}
     for values in rows:
         if len(seen) > MOST_ROWS:
@@ -100,31 +105,24 @@ def read_table(
             continue
         line = first + reader.line_num
         name = f"{path.stem}:{line}"
-        try:
-            if len(values) != len(header):
-                raise ValueError(f"has {len(values)} cells, not {len(header)}")
-            row = dict(zip(header, (v.strip() for v in values), strict=True))
-            name = row.get("id") or name
-            if name in seen:
-                repeated, name = name, f"{name} (line {line})"
-                raise ValueError(f"id {repeated!r} is in line {seen[repeated]} already")
-            seen[name] = line
-            where = f"{path.name}:{line}"
-            if only and all(row.get(column) == value for column, value in only.items()):
-                row.setdefault("selected", "yes")
-            if fmt is project.FORMAT:  # other formats look their models up in their own lists
-                row["model"] = name_in_file(row["model"], where, allow_code=allow_code)
-            made = fmt.read(name, row)
-            if fmt is typed.FORMAT and isinstance(made, Case):
-                made = typed.located(made, path, where, allow_code=allow_code)
-        except CodeRefused as err:
-            made = Skipped(name, str(err))
-        except DataError as err:  # other tables than those of a broken corpus can be read
-            made = Skipped(name, f"the rules of its source cannot be read: {err}")
-        except ValueError as err:
+        row, problem = dict(zip(header, (v.strip() for v in values), strict=False)), ""
+        if len(values) != len(header):
+            problem = f"has {len(values)} cells, not {len(header)}"
+        elif (name := row.get("id") or name) in seen:
+            problem = f"id {name!r} is in line {seen[name]} already"
+            name = f"{name} (line {line})"
+        seen.setdefault(name, line)
+        if only and all(row.get(column) == value for column, value in only.items()):
+            row.setdefault("selected", "yes")
+        found.append(_Cells(name, line, row, problem))
+    read = partial(_read, path, fmt.name, allow_code)
+    cases: list[Case] = []
+    skipped: list[Skipped] = []
+    for at, made in zip(found, in_order(read, found, jobs), strict=True):
+        if isinstance(made, str):
             if on_bad == "refuse":
-                raise DataError(str(err), file=path, line=line) from None
-            made = Skipped(name, f"{path.name}:{line}: {err}")
+                raise DataError(made, file=path, line=at.line)
+            made = Skipped(at.name, f"{path.name}:{at.line}: {made}")
         if isinstance(made, Case):
             cases.append(made if made.table else replace(made, table=path.stem))
         else:
@@ -132,6 +130,40 @@ def read_table(
     if not cases and not skipped:
         raise DataError("holds no rows", file=path)
     return Table(path, fmt.name, tuple(cases), tuple(skipped))
+
+
+class _Cells(NamedTuple):
+    """A row of a table: its name, line and cells; ``problem``: why it cannot be read, if so."""
+
+    name: str
+    line: int
+    row: Row
+    problem: str
+
+
+def _read(path: Path, of_format: str, allow_code: bool, at: _Cells) -> Case | Skipped | str:
+    """A row as a case, why it is skipped, or what is wrong with it."""
+    if at.problem:
+        return at.problem
+    fmt, row, where = _format_named(of_format), at.row, f"{path.name}:{at.line}"
+    try:
+        if fmt is project.FORMAT:  # other formats look their models up in their own lists
+            row = {**row, "model": name_in_file(row["model"], where, allow_code=allow_code)}
+        made = fmt.read(at.name, row)
+        if fmt is typed.FORMAT and isinstance(made, Case):
+            made = typed.located(made, path, where, allow_code=allow_code)
+    except CodeRefused as err:
+        return Skipped(at.name, str(err))
+    except DataError as err:  # other tables than those of a broken corpus can be read
+        return Skipped(at.name, f"the rules of its source cannot be read: {err}")
+    except ValueError as err:
+        return str(err)
+    return made
+
+
+@once_a_question
+def _format_named(name: str) -> Format:
+    return next(fmt for fmt in formats() if fmt.name == name)
 
 
 def _format_of(header: Sequence[str]) -> Format | None:
