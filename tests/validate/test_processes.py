@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.base.errors import SimcoreError
+from simcore.base.errors import DataError, SimcoreError
 from simcore.base.question import once_a_question
 from simcore.validate import processes
 from simcore.validate.judge import judge
@@ -61,6 +61,41 @@ def test_an_error_in_a_process_is_that_error_here() -> None:
 def test_a_process_that_ends_is_told() -> None:
     with pytest.raises(SimcoreError, match="try fewer --jobs"):
         processes.in_order(killed, range(300), 2)
+
+
+def test_work_in_one_context_is_done_by_the_same_processes() -> None:
+    rows = range(3 * processes.LEAST_ROWS)
+
+    def pids() -> set[int]:
+        return {pid for _, pid in processes.in_order(doubled, rows, 2)}
+
+    with processes.shared(), processes.shared():  # one within another is part of it
+        first, second = pids(), pids()
+    assert len(first | second) <= 2
+    assert pids().isdisjoint(first | second)
+
+
+def test_more_processes_take_the_place_of_few() -> None:
+    with processes.shared():
+        few = processes.in_order(doubled, range(2 * processes.LEAST_ROWS), 2)
+        more = processes.in_order(doubled, range(5 * processes.LEAST_ROWS), 3)
+    assert [value for value, _ in more] == [2 * x for x in range(5 * processes.LEAST_ROWS)]
+    assert {pid for _, pid in few}.isdisjoint({pid for _, pid in more})
+
+
+def test_a_table_read_by_several_processes_is_read_the_same(tmp_path: Path) -> None:
+    lines = [f"r{n},gpt2,1x1xA100,ddp,{n + 1},0.2" for n in range(3 * processes.LEAST_ROWS)]
+    lines[150], lines[200] = "r150,gpt2,1x1xA100,ddp,2", "r20,gpt2,1x1xA100,ddp,2,-1"
+    path = tmp_path / "t.csv"
+    head = "id,model,gpus,strategy,micro_batch,step_time_s\n"
+    path.write_text(head + "\n".join(lines), encoding="utf-8")
+    alone, shared = (read_table(path, on_bad="skip", jobs=jobs) for jobs in (1, 2))
+    assert shared == alone
+    assert [s.reason for s in shared.skipped] == [
+        "t.csv:152: has 5 cells, not 6", "t.csv:202: id 'r20' is in line 22 already"
+    ]  # fmt: skip
+    with pytest.raises(DataError, match=r"t\.csv:152: has 5 cells, not 6"):  # the first one
+        read_table(path, jobs=2)
 
 
 def test_judged_by_several_processes_is_judged_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
