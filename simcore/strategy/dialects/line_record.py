@@ -169,6 +169,18 @@ class LineRecord(DialectRecord):
         """Whether a line with these keys has one of the marks."""
         return any(set(mark.split("+")) <= set(keys) for mark in self.marks)
 
+    def switches(self) -> frozenset[str]:
+        """Names of keys that are true or false, and flags that take no value."""
+        found = (
+            name
+            for names, meanings in self.table().items()
+            if all(
+                m.read == "flag" or {"true"} <= {*m.values} <= {"true", "false"} for m in meanings
+            )
+            for name in names
+        )
+        return frozenset((*self.bare.split(), *found))
+
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""
         stated = (name for names in self.table() for name in names)

@@ -71,8 +71,14 @@ class Arguments:
         )  # fmt: skip
 
 
-def arguments(words: Sequence[str], *, overrides: bool = False, pairs: bool = False) -> Arguments:
-    """The flags of a line and, where the program takes them, ``key=value`` and ``KEY value``."""
+def arguments(
+    words: Sequence[str], *, overrides: bool = False, pairs: bool = False,
+    switches: Collection[str] = (),
+) -> Arguments:  # fmt: skip
+    """The flags of a line and, where the program takes them, ``key=value`` and ``KEY value``.
+
+    A path after one of the ``switches`` is no value of it.
+    """
     found: dict[str, list[str]] = {}
     spelt: dict[str, str] = {}
     loose: list[str] = []
@@ -90,9 +96,10 @@ def arguments(words: Sequence[str], *, overrides: bool = False, pairs: bool = Fa
         elif pairs and _PAIR.match(word):
             name = fold_key(word)
             spelt[name], found[name] = word, []
-        elif name:
+        elif name and not (name in switches and "/" in word):
             found[name].append(word)
         else:
+            name = ""
             loose.append(word)
     given: dict[str, Any] = {}
     for key, values in found.items():
@@ -202,7 +209,9 @@ class LineDialect(TableDialect):
     def read_words(self, reading: Reading, words: Sequence[str], script: str) -> Launch:
         """The options that a line states after the script, and in the file that it names."""
         record = self.record
-        found = arguments(words, overrides=record.overrides, pairs=record.pairs)
+        found = arguments(
+            words, overrides=record.overrides, pairs=record.pairs, switches=record.switches()
+        )
         if record.file is not None and record.file.dialect:
             return self._through(reading, record.file, found)
         if record.file is not None:
@@ -402,8 +411,14 @@ def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_words(record: LineRecord, found: Arguments) -> Arguments:
-    """The arguments, of which words that belong to no flag have the names of the record."""
+    """The arguments, of which words that belong to no flag have the names of the record.
+
+    Where the first of these is a number that the line may leave out, the others follow at once.
+    """
     names = [n for n in map(fold_key, record.positional.split()) if n not in found.given]
+    number = {n for k, meanings in record.table().items() for n in k if meanings[0].read == "whole"}
+    if found.loose and names[:1] and names[0] in number and not found.loose[0].isdecimal():
+        names = names[1:]
     plain = dict(zip(names, found.loose, strict=False))
     return Arguments({**plain, **found.given}, {**{n: n for n in plain}, **found.spelt})
 
