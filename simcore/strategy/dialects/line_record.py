@@ -181,6 +181,17 @@ class LineRecord(DialectRecord):
         )
         return frozenset((*self.bare.split(), *found))
 
+    def plain(self, given: Collection[str], words: Sequence[str]) -> dict[str, str]:
+        """Words that belong to no flag, by the positional keys that are not ``given``.
+
+        Where the first of these is a number that the line leaves out, the others follow at once.
+        """
+        names = [n for n in map(fold_key, self.positional.split()) if n not in given]
+        counts = {n for of, means in self.table().items() for n in of if means[0].read == "whole"}
+        if words and counts & {*names[:1]} and not words[0].isdecimal():
+            names = names[1:]
+        return dict(zip(names, words, strict=False))
+
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""
         stated = (name for names in self.table() for name in names)

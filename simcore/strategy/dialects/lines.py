@@ -71,20 +71,14 @@ class Arguments:
         )  # fmt: skip
 
 
-def arguments(
-    words: Sequence[str], *, overrides: bool = False, pairs: bool = False,
-    switches: Collection[str] = (),
-) -> Arguments:  # fmt: skip
-    """The flags of a line and, where the program takes them, ``key=value`` and ``KEY value``.
-
-    A path after one of the ``switches`` is no value of it.
-    """
+def arguments(words: Sequence[str], record: LineRecord) -> Arguments:
+    """The flags of a line, and ``key=value`` and ``KEY value``; a path is no switch's value."""
     found: dict[str, list[str]] = {}
     spelt: dict[str, str] = {}
     loose: list[str] = []
     name = ""
     for word in (w for w in words if w != "--"):
-        override = _OVERRIDE.match(word) if overrides else None
+        override = _OVERRIDE.match(word) if record.overrides else None
         if word.startswith("-") and len(word) > 1 and not re.match(r"^-[\d.]", word):
             flag, equals, value = word.partition("=")
             name = fold_key(flag)
@@ -93,10 +87,10 @@ def arguments(
             name, typed = "", override[1] or override[3]
             key = fold_key(typed)
             spelt[key], found[key] = typed, ["null" if override[2] is None else override[2]]
-        elif pairs and _PAIR.match(word):
+        elif record.pairs and _PAIR.match(word):
             name = fold_key(word)
             spelt[name], found[name] = word, []
-        elif name and not (name in switches and "/" in word):
+        elif name and not ("/" in word and name in record.switches()):
             found[name].append(word)
         else:
             name = ""
@@ -209,9 +203,7 @@ class LineDialect(TableDialect):
     def read_words(self, reading: Reading, words: Sequence[str], script: str) -> Launch:
         """The options that a line states after the script, and in the file that it names."""
         record = self.record
-        found = arguments(
-            words, overrides=record.overrides, pairs=record.pairs, switches=record.switches()
-        )
+        found = arguments(words, record)
         if record.file is not None and record.file.dialect:
             return self._through(reading, record.file, found)
         if record.file is not None:
@@ -411,15 +403,8 @@ def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_words(record: LineRecord, found: Arguments) -> Arguments:
-    """The arguments, of which words that belong to no flag have the names of the record.
-
-    Where the first of these is a number that the line may leave out, the others follow at once.
-    """
-    names = [n for n in map(fold_key, record.positional.split()) if n not in found.given]
-    number = {n for k, meanings in record.table().items() for n in k if meanings[0].read == "whole"}
-    if found.loose and names[:1] and names[0] in number and not found.loose[0].isdecimal():
-        names = names[1:]
-    plain = dict(zip(names, found.loose, strict=False))
+    """The arguments, of which words that belong to no flag have the names of the record."""
+    plain = record.plain(found.given, found.loose)
     return Arguments({**plain, **found.given}, {**{n: n for n in plain}, **found.spelt})
 
 
