@@ -178,6 +178,8 @@ def test_settings_and_other_facts_are_apart_from_options() -> None:
         ([4], 1, None, "k = [4] is not a whole number"),
         (math.inf, 1, None, "k = inf is not a whole number"),
         ("9" * 25, 1, int(float("9" * 25)), ""),
+        ("1234567890123456789", 1, 1234567890123456789, ""),  # more digits are those of a float
+        ("12345678901234567891", 1, int(12345678901234567891.0), ""),
     ],
 )  # fmt: skip
 def test_whole_numbers(value: object, least: int | None, found: int | None, says: str) -> None:
@@ -273,6 +275,7 @@ def test_values_by_the_kind_of_their_option(option: str, value: object, found: o
         ({"option": "optimizer", "read": "free", "values": {"x": "adamw"}}, "X", "adamw"),
         ({"option": "optimizer", "read": "free", "values": {"x": "adamw"}}, "sgd", "sgd"),
         ({"option": "micro_batch"}, "3", 3),
+        ({"option": "model", "values": {"gpt2": "gpt2"}}, "/models/gpt2", "gpt2"),
     ],
 )  # fmt: skip
 def test_what_a_value_means(words: dict[str, Any], value: object, found: object) -> None:
@@ -280,6 +283,27 @@ def test_what_a_value_means(words: dict[str, Any], value: object, found: object)
     meant = reading.meant("k", Meaning(**words), value)
     assert meant == found and type(meant) is type(found)
     assert refusals(reading) == []
+
+
+def test_values_that_nothing_means_name_the_option_that_can_replace_them() -> None:
+    """The key's own, unless its record says another; a folder is a name of models alone."""
+    reading = new()
+    lacks: dict[str, Any] = {"option": "optimizer", "values": {"lion": None}}
+    assert reading.meant("a", Meaning(**lacks), "lion") is None
+    assert reading.meant("b", Meaning(**lacks, instead="precision"), "lion") is None
+    assert reading.meant("c", Meaning(option="optimizer", values={"sgd": "sgd"}), "x/sgd") is None
+    assert (
+        reading.meant("d", Meaning(option="offload.params", values={"cpu": "cpu"}), "gpu") is None
+    )
+    assert refusals(reading) == [
+        "a = 'lion' is not supported yet: give --optimizer",
+        "b = 'lion' is not supported yet: give --precision",
+        "c = 'x/sgd' is unknown: did you mean 'sgd'?",
+        "d = 'gpu' is unknown: did you mean 'cpu'?",
+    ]
+    assert [u.word for u in reading.finish().unsupported] == [
+        "optimizer", "precision", "optimizer", "offload",
+    ]  # fmt: skip
 
 
 def test_a_count_below_none_is_refused() -> None:
