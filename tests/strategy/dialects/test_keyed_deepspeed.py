@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simcore import api
 from simcore.strategy.dialects import DIALECTS, Job, Launch, emit, read_launch
+from simcore.strategy.dialects.reading import flat
 from simcore.strategy.dialects.source import Source
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -152,3 +154,32 @@ def test_what_is_not_hidden_makes_the_step_longer(tmp_path: Path) -> None:
     assert steps[False].step_time_s.value > steps[True].step_time_s.value
     assert steps[False].time_s["communication_hidden"] == pytest.approx(0.0, abs=1e-9)
     assert steps[True].time_s["communication_hidden"] > 0.0
+
+
+def _written(**changes: object) -> dict[str, object]:
+    """The keys of a file for GPT-2 on eight GPUs, flat."""
+    job = Job(
+        model="gpt2", strategy="zero2", micro_batch=1, grad_accum=1, precision="bf16",
+        recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+        seq_len=1024, grad_clip=True,
+    )  # fmt: skip
+    text = emit("deepspeed", replace(job, **changes)).text  # type: ignore[arg-type]
+    return dict(flat(json.loads(text)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"precision": "amp-bf16"}, "torch_autocast.enabled", True),
+        ({"optimizer": "adam"}, "optimizer.params.adam_w_mode", False),
+        ({"optimizer": "sgd"}, "optimizer.params.momentum", 0.9),
+        ({"optimizer": "sgd-plain"}, "optimizer.type", "SGD"),
+        ({"offload": "optimizer:cpu"}, "zero_optimization.offload_optimizer.pin_memory", True),
+        ({"recompute": "full"}, "activation_checkpointing.partition_activations", False),
+    ],
+)
+def test_keys_are_written_where_a_job_is_as_their_block_says(
+    changes: dict[str, object], key: str, value: object
+) -> None:
+    assert _written(**changes)[key] == value
+    assert _written().get(key) != value
