@@ -202,10 +202,13 @@ STANDS_FOR = {
 
 
 def clock_hz(gpu: GpuSpec) -> float:
-    """The boost clock [Hz]; where none is stated, that of the fp32 peak with 128 lanes an SM."""
-    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
-    lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
-    return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
+    """The boost clock [Hz]; where none is stated, that of the fp32 peak with 128 lanes an SM.
+
+    0 where the number of SMs is not known either.
+    """
+    if gpu.boost_clock:
+        return gpu.boost_clock.value
+    return (gpu.peak("fp32") or 0.0) / (2.0 * 128.0 * gpu.sm_count.value) if gpu.sm_count else 0.0
 
 
 def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:

@@ -37,6 +37,7 @@ from simcore.timing.rates import (
     ClassRates,
     attention_width,
     class_rates,
+    clock_hz,
     compute_share_of,
     memory_share_of,
 )
@@ -424,3 +425,14 @@ def test_launches_take_cudas_time_of_the_programs_kind() -> None:
     assert made_up(host_launch_s=3.0).launch_s == 3.0
     assert made_up(host_launch_s=3.0, issue_over_torch={"torch": 2.0}).launch_s == 6.0
     assert made_up(host_issue_s=3.0, issue_over_torch={"graph": 0.5}).issue_s("graph") == 1.5
+
+
+def test_a_clock_that_is_not_stated_is_that_of_the_fp32_peak() -> None:
+    """H100 SXM: 132 SMs of 128 lanes, two FLOP a lane and clock; nothing of a TPU without one."""
+    known = GPUS["H100-SXM5-80GB"]
+    assert known.boost_clock is not None and known.sm_count is not None
+    assert clock_hz(known) == known.boost_clock.value
+    bare = known.model_copy(update={"boost_clock": None})
+    assert clock_hz(bare) == pytest.approx((known.peak("fp32") or 0.0) / (132 * 128 * 2))
+    assert clock_hz(bare.model_copy(update={"sm_count": None})) == 0.0
+    assert clock_hz(GPUS["TPU-v5e"]) == 0.0
