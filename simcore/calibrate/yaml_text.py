@@ -186,7 +186,8 @@ means that the switch reduces.""",
     "expert_layers": """Forward expert layers of inference libraries at burst clocks, a class
 for each kernel, library and dtype (simcore/calibrate/experts/rows.py); the formula is in
 simcore/physics/expert_layer.py. value: share of the peak that the power limit allows; memory: share
-of the datasheet bandwidth; loaded: operands that an SM loads from the cache, over 64 bytes a clock;
+of what the datasheet bandwidth and 64 bytes a clock of each SM give one after the other; loaded:
+operands that an SM loads from the cache, over 64 bytes a clock times the SMs that share each load;
 wave: weight of the last wave; moved_ps, token_ps: the instructions' picoseconds of a byte of rows
 that are sorted, activated or summed, and of tokens that are quantised or summed, choice_ps of a
 choice, row_ps of a row in each of those kernels: Triton's beside memory's, others' at the clocks of

@@ -91,7 +91,8 @@ class ExpertWork:
 
     ``rows``: that experts compute; ``hit``: experts with rows. ``hidden``, ``inner``: widths of a
     rank's expert; ``halves``: products of the width ``inner`` beside the last one, 2 with a gate.
-    ``weight_bytes``, ``row_bytes``: of an element of a weight and of a product's input.
+    ``weight_bytes``, ``row_bytes``: of an element of a weight and of a product's input;
+    ``loaded_bytes``: of an element of a weight in an SM's memory, where narrow ones are padded.
     ``moved_bytes``: of the kernels besides the products, by the rows that experts compute;
     ``token_bytes``: by the tokens that reach the rank, which are quantised and summed;
     ``choices``: experts that they choose, also those of other ranks; ``handled``: rows that kernels
@@ -107,6 +108,7 @@ class ExpertWork:
     halves: FloatArray
     weight_bytes: FloatArray
     row_bytes: FloatArray
+    loaded_bytes: FloatArray
     moved_bytes: FloatArray
     token_bytes: FloatArray
     choices: FloatArray
@@ -118,6 +120,11 @@ class ExpertWork:
         """FLOP of the rows, without what tiles pad."""
         return 2.0 * self.rows * (self.halves + 1.0) * self.hidden * self.inner
 
+    @property
+    def read_bytes(self) -> FloatArray:
+        """Bytes of the weights of all experts with rows."""
+        return self.hit * (self.halves + 1.0) * self.hidden * self.inner * self.weight_bytes
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -125,12 +132,14 @@ class Tile:
 
     ``cached_bytes``: weights of an expert that its tiles of rows share, one after another; larger
     ones are read again for each. ``chosen``: the rows of each layer [n], where a table has them.
+    ``sharing``: loads of operands that one load of an SM serves, in clusters of SMs.
     """
 
     rows: tuple[int, ...] = TILE_ROWS
     columns: int | FloatArray = TILE_COLUMNS
     cached_bytes: float = float("inf")
     chosen: FloatArray | None = None
+    sharing: float = 1.0
 
     def take(self, layers: NDArray[np.bool_]) -> Tile:
         """The tile for some of the layers."""
@@ -149,7 +158,8 @@ class ExpertRates:
     tiles counts as a full one. ``bytes_per_s``: of memory; ``moved_s_per_byte``,
     ``token_s_per_byte``: the instructions' seconds of a byte that the other kernels move, for rows
     and for tokens, ``row_s``: of a row; ``overlaps``: whether they run while memory is waited for;
-    ``choice_s``: of a choice that is sorted.
+    ``choice_s``: of a choice that is sorted. ``kept_bytes``: weights up to so many are in the
+    cache, where the same layer runs again and again.
     """
 
     flop_per_s: float
@@ -163,6 +173,7 @@ class ExpertRates:
     choice_s: float
     row_s: float = 0.0
     overlaps: bool = False
+    kept_bytes: float = 0.0
 
 
 def expert_layer_s(
@@ -180,10 +191,11 @@ def expert_layer_s(
         spent = rates.wave_frac * np.ceil(waves) + (1.0 - rates.wave_frac) * waves
         sums = spent * sm_count * tile_rows * tile.columns * depth
         product_s = sums * (2.0 / rates.flop_per_s + work.scalings / rates.scaled_per_s)
-        loaded = depth * (tile_rows * work.row_bytes + tile.columns * work.weight_bytes)
+        loaded = depth * (tile_rows * work.row_bytes + tile.columns * work.loaded_bytes)
         loaded_s = spent * sm_count * loaded / rates.loaded_bytes_per_s
         expert_bytes = columns * depth * work.weight_bytes
         reads = np.where(expert_bytes > tile.cached_bytes, tiles, work.hit)
+        reads = np.where(work.read_bytes > rates.kept_bytes, reads, 0.0)
         n_bytes = reads * expert_bytes + work.rows * (depth * work.row_bytes + columns * result)
         both = roofline_s(np.hypot(product_s, loaded_s), n_bytes / rates.bytes_per_s)
         if tile.chosen is not None:

@@ -23,8 +23,8 @@ def work_of(loads: np.ndarray, hidden: float = 4096.0, inner: float = 1024.0) ->
     return ExpertWork(
         rows=loads.sum(axis=1).mean() * one, hit=(loads > 0).sum(axis=1).mean() * one,
         tiles=tiles_of(loads)[:, None], hidden=hidden * one, inner=inner * one, halves=2 * one,
-        weight_bytes=2 * one, row_bytes=2 * one, moved_bytes=0 * one, token_bytes=0 * one,
-        choices=0 * one, handled=0 * one, scalings=0 * one,
+        weight_bytes=2 * one, row_bytes=2 * one, loaded_bytes=2 * one, moved_bytes=0 * one,
+        token_bytes=0 * one, choices=0 * one, handled=0 * one, scalings=0 * one,
     )  # fmt: skip
 
 
@@ -99,6 +99,31 @@ def test_weights_beyond_the_cache_are_read_for_each_tile_of_rows() -> None:
     ]
     again = 8 * (1024 / 64 - 1) / BYTES_PER_S
     assert np.diff(seconds) == pytest.approx([again * wide, again * narrow])
+
+
+def test_narrow_weights_are_loaded_with_their_padding_and_read_without() -> None:
+    rates = replace(RATES, flop_per_s=np.inf, bytes_per_s=np.inf, start_s=0.0,
+                    loaded_bytes_per_s=1e12)  # fmt: skip
+    plain = work_of(np.full((1, 8), 1024.0))
+    narrow = replace(plain, weight_bytes=0.5 * np.ones(1))
+    assert expert_layer_s(narrow, rates, 132.0) == expert_layer_s(plain, rates, 132.0)
+    # a tile of 256 x 128: 256 elements of rows and 128 of weights, of two bytes or of one
+    padded = replace(narrow, loaded_bytes=np.ones(1))
+    found = expert_layer_s(padded, rates, 132.0) / expert_layer_s(plain, rates, 132.0)
+    assert found[0] == pytest.approx((256 * 2 + 128 * 1) / (256 * 2 + 128 * 2))
+
+
+def test_weights_that_the_cache_keeps_are_not_read_again() -> None:
+    rates = replace(RATES, flop_per_s=np.inf, start_s=0.0)
+    work = work_of(np.full((1, 8), 1024.0))
+    weights = 8 * 3 * 4096 * 1024 * 2
+    assert work.read_bytes[0] == weights
+    none, less, all_ = (
+        expert_layer_s(work, replace(rates, kept_bytes=kept), 132.0)[0]
+        for kept in (0.0, weights - 1.0, float(weights))
+    )
+    assert none == less
+    assert none - all_ == pytest.approx(weights / BYTES_PER_S)
 
 
 def test_tokens_are_given_to_one_expert_after_the_other() -> None:

@@ -21,6 +21,7 @@ from simcore.base.errors import DataError
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
 from simcore.calibrate.experts.tiles import tile_of
+from simcore.calibrate.pooling import family_of
 from simcore.calibrate.tables import OnBad, RowsRead, Table, mark_repeats
 from simcore.hardware.spec import GPUS, PeakName
 from simcore.physics.expert_layer import (
@@ -32,15 +33,17 @@ from simcore.physics.expert_layer import (
     tiles_of,
 )
 
-#: dtype of a table -> (peak, bytes of an element of a weight, of a product's input), scales
-#: included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4, mxfp8).
-_DTYPES: Final[dict[str, tuple[PeakName, float, float]]] = {
-    "bfloat16": ("bf16", 2.0, 2.0),
-    "fp8": ("fp8", 1.0, 1.0),
-    "fp8_block": ("fp8", 1.0, 1.0),
-    "nvfp4": ("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16),
-    "w4a8_mxfp4_mxfp8": ("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32),
-    "w8a16": ("bf16", 1.0, 2.0),
+#: dtype of a table -> (peak, bytes of an element of a weight, of a product's input, of a weight in
+#: an SM's memory), scales included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4,
+#: mxfp8). 4-bit weights that meet 8-bit inputs are padded to a byte there (PTX ISA, packing formats
+#: of .kind::mxf8f6f4; TensorRT-LLM's generated kernels, buildNdTmaDescriptor, padMultiplier).
+_DTYPES: Final[dict[str, tuple[PeakName, float, float, float]]] = {
+    "bfloat16": ("bf16", 2.0, 2.0, 2.0),
+    "fp8": ("fp8", 1.0, 1.0, 1.0),
+    "fp8_block": ("fp8", 1.0, 1.0, 1.0),
+    "nvfp4": ("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 0.5 + 1 / 16),
+    "w4a8_mxfp4_mxfp8": ("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32, 1.0 + 1 / 32),
+    "w8a16": ("bf16", 1.0, 2.0, 1.0),
 }
 #: Text in a kernel's name -> its kind, the first that fits. Triton's kernels launch blocks for all
 #: choices of all tokens, and activate and sum them all; other kernels touch a rank's rows alone.
@@ -66,6 +69,13 @@ def _facts() -> dict[str, Any]:
     for of in ("bare", "grouped", "gateless"):
         data[of]["models"] = {tuple(map(float, model)) for model in data[of]["models"]}
     return dict(data)
+
+
+def kept_bytes(gpu: str) -> float:
+    """Weights up to so many bytes stay in a device's L2 while a layer runs again and again."""
+    size = GPUS[gpu].l2_size
+    parts = 2.0 if family_of(gpu) in _facts()["l2_halves"] else 1.0
+    return size.value / parts if size else 0.0
 
 
 @dataclass(frozen=True)
@@ -215,7 +225,7 @@ def _work(
         for s, f in zip(sizes[:, 2:5], facts, strict=True)
     ]
     halves = np.where(gateless, 1.0, 2.0)
-    _, weight_bytes, row_bytes = _DTYPES[dtype]
+    _, weight_bytes, row_bytes, loaded_bytes = _DTYPES[dtype]
     triton, generated = kind == "triton", kind == "trtllm"
     touched = np.maximum(arrived * top_k, rows) if triton else rows
     # 16-bit rows activated and summed; tokens are read, cast and written once summed.
@@ -231,7 +241,9 @@ def _work(
     # (TensorRT-LLM and FlashInfer, moe_kernels.cu, expandInputRowsKernel and doActivationKernel),
     # activation alone where the products gather rows, none where they activate too.
     passes = 1.0 if triton else float(dtype == "fp8_block") if generated else 2.0
-    each: dict[str, Any] = {"weight_bytes": weight_bytes, "row_bytes": row_bytes}
+    each: dict[str, Any] = {
+        "weight_bytes": weight_bytes, "row_bytes": row_bytes, "loaded_bytes": loaded_bytes,
+    }  # fmt: skip
     scalings = np.array([dtype == "fp8_block" and "deepgemm" not in f[0] for f in facts]) / 128.0
     return ExpertWork(
         rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,

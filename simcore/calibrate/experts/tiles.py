@@ -40,6 +40,11 @@ def _listed(table: str, tokens: float, experts: float) -> tuple[int, int]:
     return found
 
 
+def _sharing(which: str, gpu: str) -> float:
+    """Loads that one load of an SM serves, in clusters of ``which`` tiles: tuned, or first."""
+    return float(_facts()["sharing"][which].get(family_of(gpu), 1.0))
+
+
 def tile_of(gpu: str, kernel: str, dtype: str, sizes: Array, arrived: Array) -> Tile:
     """The tiles of a kernel in a library (``"triton_vllm"``) for layers of ``sizes``.
 
@@ -62,10 +67,11 @@ def tile_of(gpu: str, kernel: str, dtype: str, sizes: Array, arrived: Array) -> 
         most = generated[f"most_rows{narrow}"] // (1 if kernel == generated["timed"] else 2)
         l2_size = GPUS[gpu].l2_size
         cached = l2_size.value if l2_size else 0.0
-        return Tile(tuple(r for r in TILE_ROWS if r <= most), cached_bytes=cached)
+        few = tuple(r for r in TILE_ROWS if r <= most)
+        return Tile(few, cached_bytes=cached, sharing=_sharing("tuned", gpu))
     first = _facts()["first"]
     only = first.get(family_of(gpu), {}).get(dtype) if kernel in first["kernels"] else None
     if only is None:
-        return Tile()
+        return Tile(sharing=1.0 if kind == TRITON else _sharing("tuned", gpu))
     rows, columns = _rows_columns(only)
-    return Tile((rows,), columns)
+    return Tile((rows,), columns, sharing=_sharing("first", gpu))

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from simcore import api
-from simcore.calibrate.experts.fit import expert_section, figures_of, shipped_experts, time_s
-from simcore.calibrate.experts.rows import ExpertBatch, expert_rows
+from simcore.calibrate.experts.fit import (
+    expert_section,
+    figures_of,
+    rates_of,
+    shipped_experts,
+    time_s,
+)
+from simcore.calibrate.experts.rows import ExpertBatch, expert_rows, kept_bytes
 from simcore.calibrate.tables import read_table
 
 HEAD = ("gpu,dtype,op,num_tokens,hidden,inter,topk,experts,moe_tp,moe_ep,distribution,time_us,"
@@ -98,6 +104,58 @@ def test_figures_of_made_rows_come_back_and_a_family_left_out_is_not_used(tmp_pa
     own = section["cutlass_trtllm_bfloat16"]["by_gpu"]["H100-SXM-80GB"]
     assert np.abs(time_s(again[0], own) / again[0].time_s - 1).max() < 0.03
     assert expert_section(again, {"Hopper"}) == {}
+
+
+FIGURES = {"value": 1.1, "memory": 0.8, "start_us": 30.0, "loaded": 0.7, "wave": 0.2,
+           "moved_ps": 0.3, "token_ps": 0.2, "choice_ps": 100.0, "row_ps": 400.0}  # fmt: skip
+
+
+def test_a_class_takes_what_its_rows_do_not_determine_from_kernels_like_it(tmp_path: Path) -> None:
+    """One class was timed with many shapes, another with one width and one number of ranks."""
+    wide = [(n, i, e) for n in (512, 2048, 8192) for i in (512, 2048) for e in (1, 2, 4, 8, 16)]
+    few = [(n, 1024, 1) for n in range(512, 512 * 27, 512)]
+    flashinfer = "vllm_unquantizedfusedmoe_flashinfer_trtllm_trtllmbf16experts"
+
+    def made(kernel: str, library: str, shapes: list[tuple[int, int, int]]) -> list[ExpertBatch]:
+        def read_with(times: list[float]) -> list[ExpertBatch]:
+            return read(tmp_path / "a.csv", [
+                row("B200-SXM", *shape, us, kernel, library)
+                for shape, us in zip(shapes, times, strict=True)
+            ])  # fmt: skip
+
+        blank = read_with([1.0] * len(shapes))[0]
+        return read_with(list(time_s(blank, FIGURES) * 1e6))
+
+    known = made("moe_torch_flow_cutlass", "TRTLLM", wide)
+    narrow, asked = (made(flashinfer, "VLLM", shapes) for shapes in (few, wide))
+    alone, beside = (
+        np.abs(time_s(asked[0], expert_section(batches)["trtllm_vllm_bfloat16"]["pooled"])
+               / asked[0].time_s - 1.0).mean()
+        for batches in (narrow, narrow + known)
+    )  # fmt: skip
+    assert beside < 0.7 * alone
+
+
+def test_a_byte_passes_memory_and_then_the_port_of_an_sm(tmp_path: Path) -> None:
+    """H200: 4.8 TB/s of memory, 64 bytes a clock of 132 SMs at 1.98 GHz; clusters of 2 x 2."""
+    line = row("H200-SXM", 4096, 1536, 8, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
+    batch = read(tmp_path / "a.csv", [line])[0]
+    port = 64 * 132 * 1.98e9
+    rates = rates_of(FIGURES, batch)
+    assert rates.bytes_per_s == pytest.approx(0.8 / (1 / 4.8e12 + 1 / port))
+    assert rates.loaded_bytes_per_s == pytest.approx(0.7 * 2 * port)
+
+
+def test_weights_stay_in_l2_or_in_a_half_of_it() -> None:
+    assert kept_bytes("H200-SXM") == 25 * 2**20
+    assert kept_bytes("RTX-PRO-6000") == 128 * 2**20
+
+
+def test_four_bit_weights_beside_eight_bit_rows_are_padded(tmp_path: Path) -> None:
+    line = row("GB200", 4096, 1536, 1, 100.0, "moe_torch_flow", "TRTLLM")
+    narrow = line.replace(",bfloat16,", ",w4a8_mxfp4_mxfp8,")
+    work = read(tmp_path / "a.csv", [narrow])[0].work
+    assert (work.weight_bytes[0], work.loaded_bytes[0]) == (0.5 + 1 / 32, 1 + 1 / 32)
 
 
 def test_validate_ops_compares_expert_layers(tmp_path: Path) -> None:

@@ -57,3 +57,16 @@ def test_kernels_without_their_tuner_have_one_tile_and_others_choose() -> None:
     assert tile("B200-SXM", "trtllm_trtllm", "nvfp4", 512, 128, 1024) == (every, 128)
     # a kernel and a type of which no table is known
     assert tile("B200-SXM", "triton_vllm", "nvfp4", 512, 128, 1024) == (every, 128)
+
+
+def test_sms_of_a_cluster_load_for_each_other() -> None:
+    """cutlass_heuristic.cpp: 2 x 2 on sm90, 4 x 2 on sm100 in pairs, 1 x 1 on sm120 and first."""
+    sizes = layer(512.0, 128.0, 1024.0)
+
+    def sharing(gpu: str, kernel: str) -> float:
+        return tile_of(gpu, kernel, "bfloat16", sizes, sizes[:, 0]).sharing
+
+    gpus = ("H200-SXM", "B200-SXM", "RTX-PRO-6000")
+    assert [sharing(g, "cutlass_trtllm") for g in gpus] == [2.0, 4.0, 1.0]
+    assert [sharing(g, "cutlass_vllm") for g in gpus] == [1.0, 2.0, 1.0]
+    assert [sharing(g, "triton_vllm") for g in gpus] == [1.0, 1.0, 1.0]
