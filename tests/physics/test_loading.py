@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simcore.physics.loading import batch_period_s, crowding, epoch_s
-from simcore.physics.slowest import most_work
+from simcore.physics.slowest import expected_maximum, most_work
 
 RNG = np.random.default_rng(7)
 
@@ -69,3 +69,23 @@ def test_uneven_samples_are_within_a_tenth(
 def test_workers_share_cores_beyond_their_number() -> None:
     ranks = np.array([1.0, 8.0, 8.0])
     assert crowding(np.array([8.0, 8.0, 16.0]), ranks, 96.0).tolist() == [1.0, 1.0, 128 / 96]
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "batches", "wait"),
+    [
+        # all wait for the slowest of eight in each wave
+        (1.0, np.inf, 0.5),
+        # a lead of one batch and of three: spread^2 / 2 (lead), whatever the waves of an epoch
+        (2.0, np.inf, 0.5**2 / 2), (4.0, np.inf, 0.5**2 / 6), (4.0, 2e6, 0.5**2 / 6),
+        # never less than the slowest worker's excess over the 16 waves, nor more than of one wave
+        (4.0, 32.0, 0.5 / 4), (4.0, 2.0, 0.5), (4.0, 1.0, 0.5),
+    ],
+)  # fmt: skip
+def test_waits_for_the_slowest_worker_by_hand(prefetch: float, batches: float, wait: float) -> None:
+    """Two workers of four ranks, batches of four samples; the slowest takes half as long more."""
+    one = np.ones(1)
+    n = 4.0 * min(2.0, batches)
+    sd_frac = 0.5 * 2.0 / expected_maximum(int(n))
+    found = batch_period_s(3.0 * one, sd_frac, 4.0 * one, 4.0 * one, batches * one, 2.0, prefetch)
+    assert found[0] == pytest.approx(3.0 / 2.0 * (1.0 + wait))

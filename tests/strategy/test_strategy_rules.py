@@ -45,6 +45,17 @@ def rules(name: str, cluster: tuple[int, int, int], **words: Any) -> list[str]:
         ("zero1", (2, 8, 1), {"shard_ranks": 3}, "shard-ranks=3 does not divide 8 ranks"),
         ("zero1", (2, 8, 1), {"shard_ranks": -4}, "shard-ranks=-4 does not divide 8 ranks"),
         ("zero1", (2, 8, 1), {"shard_ranks": 1}, None),
+        ("ddp", (1, 1, 1), {"updates_in_backward": True}, None),
+        ("ddp", (1, 2, 1), {"updates_in_backward": True}, "on several GPUs needs zero3"),
+        ("zero2", (1, 2, 1), {"updates_in_backward": True}, "are reduced under zero2"),
+        ("zero3", (1, 2, 1), {"updates_in_backward": True}, None),
+        ("zero3", (1, 2, 1), {"updates_in_backward": True, "grad_clip": True}, "cannot clip"),
+        (
+            "zero3",
+            (1, 2, 1),
+            {"updates_in_backward": True, "offload": Offload(optimizer="cpu")},
+            "needs the optimizer on the GPU",
+        ),
     ],
 )
 def test_each_rule(

@@ -130,6 +130,19 @@ def test_products_fill_the_device_by_their_sides() -> None:
     assert seconds(table_of(PRODUCT), unknown, 3.0) == pytest.approx(24.0)
 
 
+@pytest.mark.parametrize("per_sample", [96.0, 0.5])
+def test_rows_of_experts_fill_whole_tiles_beside_those_that_pad_them(per_sample: float) -> None:
+    """Four experts whose tiles exceed their rows by 256 in all: that much more is computed. Rows of
+    three samples fill tiles of 256, and no fewer."""
+    padded = replace(PRODUCT, m=Affine(256.0, per_sample), groups=Affine(4.0, 0.0))
+    fill = float(
+        matmul_fill(512.0 if per_sample == 96.0 else 256.0, 80.0, 640.0, 4.0, 4.0, 0.5, 32.0)
+    )
+    more = 256.0 / per_sample
+    found = seconds(table_of(padded), kernel_rates(**SHAPE), 3.0)
+    assert found == pytest.approx(8.0 * (3.0 + more) / fill)
+
+
 def test_outputs_are_padded_to_a_tile_where_the_library_has_one() -> None:
     """64 rows by 128 columns, for batched products alone."""
     device = kernel_rates(**SHAPE)

@@ -87,6 +87,8 @@ def test_what_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
         read_launch("x" * 5000)  # longer than a path may be
     flags = " ".join(["--micro-batch-size 1"] * 300)
     assert read_source(flags) == Source(flags, "launch line")
+    longest = "--a " + "x" * (MAX_BYTES - 4)
+    assert read_source(longest).text == longest
 
 
 def test_a_yaml_bomb_is_refused(tmp_path: Path) -> None:
