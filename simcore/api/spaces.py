@@ -27,6 +27,7 @@ from simcore.planning.plan_request import PlanQuestion, ask_plan
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.store import warn
 from simcore.planning.sweep import run_sweep
+from simcore.strategy.options.kinds import Number
 from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.resolve import model_of, resolve_model
 
@@ -203,10 +204,10 @@ def plan(
     model: str | Path,
     gpus: str | Sequence[str],
     *,
-    tokens: float | None = None,
-    samples: float | None = None,
-    epochs: float | None = None,
-    steps: float | None = None,
+    tokens: float | str | None = None,
+    samples: float | str | None = None,
+    epochs: float | str | None = None,
+    steps: float | str | None = None,
     deadline: str | date | timedelta | None = None,
     start: str | date | None = None,
     budget: float | None = None,
@@ -229,7 +230,7 @@ def plan(
     The search covers the whole space: no combination is better than the result.
 
     gpus         types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``
-    tokens, samples, epochs, steps   length of the run, one of them
+    tokens, samples, epochs, steps   length of the run ("15T"), one of them
     deadline     limit on the time: "30d", or a date such as "2026-12-24T18:00"
     start        when the run starts (default: now)
     budget       limit on the cost [dollars]
@@ -264,7 +265,7 @@ def plan(
     words, _ = launched_words(names, grids, _with_inputs(words), sized=False)
     question = PlanQuestion(
         model=names[0], gpus=tuple(grids),
-        length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
+        length=_lengths(tokens=tokens, samples=samples, epochs=epochs, steps=steps),
         deadline=deadline, start=start, budget=budget, power=power, margin_frac=margin_frac,
         available=(available,) if isinstance(available, str) else tuple(available),
         max_gpus=max_gpus, confidence=confidence, objective=objective,
@@ -384,6 +385,17 @@ def launched_words(
         return {k: v for k, v in words.items() if k != "launch"}, ()
     names = [n.strip() for m in _names(model) for n in m.split(",")]
     return launched.launched_words(names, _grids(gpus), words, sized=sized)
+
+
+def _lengths(**given: float | str | None) -> dict[str, float | None]:
+    """Lengths of a run, of which texts such as 300B are read. Raises InvalidConfig."""
+    problems, counted = Problems(), Number(counts=True)
+    lengths = {
+        word: problems.attempt(counted.read, word, value) if isinstance(value, str) else value
+        for word, value in given.items()
+    }
+    problems.stop()
+    return lengths
 
 
 def _names(model: object) -> list[str]:

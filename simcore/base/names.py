@@ -59,15 +59,20 @@ def by_size(name: str) -> tuple[tuple[int, float, str], ...]:
     )  # fmt: skip
 
 
+#: What separates pairs: blanks, or a comma before a key and its equals sign.
+_BETWEEN_PAIRS: Final = re.compile(r"\s+|,(?=[A-Za-z][\w-]*=)")
+
+
 def read_pairs(flag: str, texts: Iterable[str], such_as: str) -> tuple[dict[str, str], list[str]]:
     """The pairs in texts of ``KEY=VALUE`` words separated by blanks, and what is wrong with others.
 
-    Hyphens of a key become underscores; values stay text. ``flag``: what error messages call the
-    option; ``such_as``: an example of a pair.
+    A comma separates pairs too, where a key and an equals sign follow. Hyphens of a key become
+    underscores; values stay text. ``flag``: what error messages call the option; ``such_as``: an
+    example of a pair.
     """
     found: dict[str, str] = {}
     problems: list[str] = []
-    for word in (word for text in texts for word in text.split()):
+    for word in (word for text in texts for word in _BETWEEN_PAIRS.split(text) if word):
         key, equals, value = (part.strip() for part in word.partition("="))
         key = key.replace("-", "_")
         if not key or not equals or not value:

@@ -47,8 +47,8 @@ _WHOLE = {
 }  # fmt: skip
 #: Settings of layers that tensor ranks do not divide, and why.
 _UNDIVIDED = {
-    "compress_pattern": "tp: attention to compressed keys has one head of keys and is held whole",
-    "inner_norms": "tp: norms of the last products' inputs are over all heads and all of a layer",
+    "compress_pattern": "tp must be 1: every rank would hold the one head of compressed keys whole",
+    "inner_norms": "tp must be 1: norms of last products' inputs (inner_norms) are over all heads",
 }
 #: Sums of a layer's output over tensor ranks in forward (backward has as many), for architectures
 #: that do not have two (Shoeybi et al. 2019). Wan's layer has three sublayers, and its queries and

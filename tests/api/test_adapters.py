@@ -40,6 +40,13 @@ def test_a_sweep_and_a_plan_count_the_tokens_of_that_length() -> None:
         pp=1, tp=1, **QLORA,
     )  # fmt: skip
     assert plan.samples == 1e4
+    same = api.plan(
+        "llama3-8b", "RTX4090", tokens="20480k", global_batch=16, max_gpus=2, micro_batch="1,2",
+        pp=1, tp=1, **QLORA,
+    )  # fmt: skip
+    assert same.samples == 1e4
+    with pytest.raises(UsageError, match="tokens '1X' is not a number, such as 1e12, 300B or 15T"):
+        api.plan("llama3-8b", "RTX4090", tokens="1X")
     assert {o.cluster for o in plan.best} == {"1x1xRTX4090", "1x2xRTX4090"}  # parts of a node
 
 

@@ -17,3 +17,9 @@ def test_every_mistake_is_said_and_the_other_pairs_are_kept() -> None:
         "--set 'depth=' is not KEY=VALUE, such as layers=16",
         "--set gives n_heads twice",
     ]
+
+
+def test_a_comma_before_a_key_separates_pairs_and_others_are_part_of_a_value() -> None:
+    found, problems = read_pairs("--set", ["layers=16,hidden=64", "targets=q,k,v,rank=8"], "x=1")
+    assert not problems
+    assert found == {"layers": "16", "hidden": "64", "targets": "q,k,v", "rank": "8"}

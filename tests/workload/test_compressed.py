@@ -90,7 +90,10 @@ def test_what_does_not_fit_is_refused(wrong: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"inner_norms": True}, "over all heads"), ({"compress_pattern": "h"}, "held whole")],
+    [
+        ({"inner_norms": True}, "over all heads"),
+        ({"compress_pattern": "h"}, "tp must be 1: every rank"),
+    ],
 )
 def test_tensor_ranks_do_not_divide_them(settings: dict[str, Any], said: str) -> None:
     record = MODELS["llama3-8b"]
