@@ -22,10 +22,10 @@ from simcore.workload.permission import trusts_call
 
 def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
     """One file or several, as a list of paths. Raises UsageError for an empty list."""
-    found = [files] if isinstance(files, str | Path) else list(files)
-    if not found:
+    listed = [files] if isinstance(files, str | Path) else list(files)
+    if not listed:
         raise UsageError("no file given: name a table or a log")
-    return [Path(f) for f in found]
+    return [Path(f) for f in listed]
 
 
 def fitted(
@@ -92,9 +92,9 @@ def validate_nccl(
     """
     from simcore.validate.collectives import judge_nccl
 
-    said = Stated(gpus, node, network, collective)
+    stated = Stated(gpus, node, network, collective)
     profile = load_profile(calibration)
-    return judge_nccl(paths_of(files), profile, said, on_bad=bad_rows)
+    return judge_nccl(paths_of(files), profile, stated, on_bad=bad_rows)
 
 
 def calibrate_nccl(
@@ -102,7 +102,7 @@ def calibrate_nccl(
     *,
     output: Path | None = None,
     name: str = "nccl",
-    said: Stated | None = None,
+    stated: Stated | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Any]:
     """Fit the links of a cluster to a log of nccl-tests, write them as a calibration file where
@@ -112,8 +112,8 @@ def calibrate_nccl(
     from simcore.calibrate.yaml_text import write_profile
 
     path = Path(file)
-    found = read_nccl_groups([path], said or Stated(), bad_rows)
-    record, links = calibration_of_nccl(found, name, path.name)
+    measured = read_nccl_groups([path], stated or Stated(), bad_rows)
+    record, links = calibration_of_nccl(measured, name, path.name)
     if output is not None:
         write_profile(output, record)
     return fitted(
@@ -121,8 +121,8 @@ def calibrate_nccl(
         lambda _: True,  # the record has multipliers only for links that the log measured
         output,
         links=links,
-        skipped=dict(found.skipped),
-        notes=[note for g in found.groups if (note := beyond_rings(g))],
+        skipped=dict(measured.skipped),
+        notes=[note for g in measured.groups if (note := beyond_rings(g))],
     )
 
 
@@ -170,10 +170,10 @@ def node_from_topo(
         raise InvalidConfig(
             [f"a node {chosen!r} would hide the preset {taken.stem!r}: give another --name"]
         )
-    found = node_of_topology(
+    derived = node_of_topology(
         matrix, GPUS[gpu or listed.pop()], name=chosen, nics=nics, sockets=sockets
     )
-    data = node_data(found.node)
+    data = node_data(derived.node)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         head = "# From `nvidia-smi topo -m` (docs/measurements.md).\n"
@@ -181,8 +181,8 @@ def node_from_topo(
     return {
         "name": chosen,
         "node": data,
-        "told": list(found.told),
-        "assumptions": list(found.assumptions),
+        "told": list(derived.told),
+        "assumptions": list(derived.assumptions),
         "written": str(target) if target is not None else None,
     }
 
@@ -230,19 +230,19 @@ def explain_trace(
 
 def _paths(files: Sequence[Path | str] | Path | str) -> list[Path]:
     one = isinstance(files, str | Path)
-    found: list[Path] = []
+    traces: list[Path] = []
     for file in (files,) if one else files:  # type: ignore[union-attr]
         path = Path(file)  # type: ignore[arg-type]
         if path.is_dir():
             inside = [p for p in path.iterdir() if p.name.endswith((".json", ".json.gz"))]
             if not inside:
                 raise DataError("holds no trace (.json or .json.gz)", file=path)
-            found += sorted(inside)
+            traces += sorted(inside)
         else:
-            found.append(path)
-    if not found:
+            traces.append(path)
+    if not traces:
         raise InvalidConfig(["no trace given"])
-    return found
+    return traces
 
 
 def _cluster(trace: Trace) -> str:

@@ -87,23 +87,24 @@ def validate(
     }
     out = {**blind.to_dict(by), **notices}
     if calibrated:
-        found = calibrate_and_judge(tables, jobs)
+        refitted = calibrate_and_judge(tables, jobs)
         out = {
-            **found.verdict.to_dict(by),
+            **refitted.verdict.to_dict(by),
             **notices,
             "fit": [
                 {
                     "parameter": p.name,
-                    "value": found.fit.values[p.name],
-                    "sd_log": found.fit.sd_log[p.name],
+                    "value": refitted.fit.values[p.name],
+                    "sd_log": refitted.fit.sd_log[p.name],
                     "prior_sd_log": p.prior_sd_log,
                 }
-                for p in found.fit.parameters
+                for p in refitted.fit.parameters
             ],
             "blind": blind.to_dict(by),
         }
     if fill:
-        out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
+        profile_for = refitted.profile_for if calibrated else lambda _: profile
+        out["filled"] = filled_rows(tables, profile_for)
     return out
 
 
@@ -184,7 +185,7 @@ def validate_ops(
     calibration: str | None = None,
     refit: Literal["shapes", "family"] | None = None,
     bad_rows: Literal["skip", "refuse"] = "skip",
-    **said: str | None,
+    **of_log: str | None,
 ) -> dict[str, Any]:
     """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind of op.
 
@@ -194,14 +195,14 @@ def validate_ops(
     skipped, or refused (DataError).
 
     Logs of nccl-tests are compared with the predicted collectives instead (``validate_nccl``,
-    which takes ``said``: gpus, node, network, collective).
+    which takes ``of_log``: gpus, node, network, collective).
     """
     paths = paths_of(files)
     if all_nccl(paths):
         if refit is not None:
             raise InvalidConfig(["--refit is for op tables, not for logs of nccl-tests"])
-        return validate_nccl(paths, calibration=calibration, bad_rows=bad_rows, **said)
-    _no_log(said)
+        return validate_nccl(paths, calibration=calibration, bad_rows=bad_rows, **of_log)
+    _only_of_logs(of_log)
     from simcore.validate.ops import judge_ops
 
     profile = load_profile(calibration)
@@ -215,11 +216,11 @@ def calibrate_from(
     name: str | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
-    **said: str | None,
+    **of_log: str | None,
 ) -> dict[str, Any]:
     """Fit a few physical parameters to measured steps and write them as a calibration file.
 
-    For a log of nccl-tests, the links of its cluster are fitted instead; ``said`` (gpus, node,
+    For a log of nccl-tests, the links of its cluster are fitted instead; ``of_log`` (gpus, node,
     network, collective) states what the log does not contain.
 
     ``output``: a .yaml file to write, for ``predict(calibration=...)``; None: no file is written.
@@ -241,28 +242,29 @@ def calibrate_from(
         from simcore.calibrate.nccl.groups import Stated
 
         return calibrate_nccl(
-            path, output=target, name=chosen, said=Stated(**said), bad_rows=bad_rows
+            path, output=target, name=chosen, stated=Stated(**of_log), bad_rows=bad_rows
         )
-    _no_log(said)
+    _only_of_logs(of_log)
     from simcore.validate.calibrated import calibration_of, identified, write_calibration
     from simcore.validate.table import read_table
 
     table = read_table(path, on_bad=bad_rows, allow_code=allow_code)
-    record, found = calibration_of([table], chosen)
+    record, refitted = calibration_of([table], chosen)
     if target is not None:
         write_calibration(target, record)
     return fitted(
         record,
         identified,
         target,
-        suspects=found.suspects,
-        skipped=dict(found.verdict.skipped),
-        unstated=[p.link for p in found.fit.parameters if p.prior_mean_log],
+        suspects=refitted.suspects,
+        skipped=dict(refitted.verdict.skipped),
+        unstated=[p.link for p in refitted.fit.parameters if p.prior_mean_log],
         ignored_columns=list(_ignored(table)),
     )
 
 
-def _no_log(said: Mapping[str, str | None]) -> None:
-    given = [f"--{k}" for k, v in said.items() if v is not None]
+def _only_of_logs(of_log: Mapping[str, str | None]) -> None:
+    """Raise InvalidConfig for words about a log of nccl-tests where there is none."""
+    given = [f"--{k}" for k, v in of_log.items() if v is not None]
     if given:
         raise InvalidConfig([f"{', '.join(given)}: only for logs of nccl-tests, which this is not"])

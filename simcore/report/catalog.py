@@ -224,13 +224,13 @@ def _collectives() -> Iterator[Entry]:
 
 def _software() -> Iterator[Entry]:
     plain = {"name": PLAIN.name, "aliases": [], "meaning": PLAIN.meaning, "releases": {}}
-    found: list[dict[str, Any]] = [
+    programs: list[dict[str, Any]] = [
         {"name": p.name, "aliases": list(p.aliases), "meaning": p.meaning,
          "releases": {r: {"aliases": list(v.aliases), "meaning": v.meaning}
                       for r, v in p.releases.items()}}
         for p in PROGRAMS.all()
     ]  # fmt: skip
-    for data in sorted([*found, plain], key=lambda p: str(p["name"])):
+    for data in sorted([*programs, plain], key=lambda p: str(p["name"])):
         also, releases = ", ".join(data["aliases"]) or "-", ", ".join(data["releases"]) or "-"
         yield [data["name"], also, releases, data["meaning"]], data
 
@@ -238,8 +238,8 @@ def _software() -> Iterator[Entry]:
 def _dialects() -> Iterator[Entry]:
     from simcore.strategy.dialects import DIALECTS, LINES, line_programs
 
-    found = {name: DIALECTS[name] for name in DIALECTS} | {n: LINES[n] for n in line_programs()}
-    for d in (found[name] for name in sorted(found)):
+    dialects = {name: DIALECTS[name] for name in DIALECTS} | {n: LINES[n] for n in line_programs()}
+    for d in (dialects[name] for name in sorted(dialects)):
         data = {"name": d.name, "title": d.title, "summary": d.summary}
         yield [d.name, d.title, d.summary], data
 
@@ -284,9 +284,9 @@ def _prices() -> Iterator[Entry]:
 def _configs() -> Iterator[Entry]:
     from simcore.workload.huggingface import class_names, model_types
 
-    found = [(kind, "model_type") for kind in model_types()]
-    found += [(kind, "_class_name") for kind in class_names()]
-    for kind, key in sorted(found, key=lambda f: f[0].lower()):
+    types = [(kind, "model_type") for kind in model_types()]
+    types += [(kind, "_class_name") for kind in class_names()]
+    for kind, key in sorted(types, key=lambda f: f[0].lower()):
         yield [kind, key], {"name": kind, "key": key}
 
 
@@ -331,16 +331,16 @@ def listing(kind: str, only: str = "") -> Listing:
     as ``torchvision:``, whose models are not in the database.
     """
     entries, header, right = _LISTINGS[kind]
-    found = list(entries())
+    listed = list(entries())
     if only:
-        whole_words = [e for e in found if any(has(s, only) for s in _searchable(e[1]))]
+        whole_words = [e for e in listed if any(has(s, only) for s in _searchable(e[1]))]
         part = fold_name(only)
-        found_by_part = (e for e in found if any(part in fold_name(s) for s in _searchable(e[1])))
+        found_by_part = (e for e in listed if any(part in fold_name(s) for s in _searchable(e[1])))
         matches = whole_words or list(found_by_part)
         if not matches:
-            raise _nothing_found(kind, only, [data["name"] for _, data in found])
-        found = matches
-    return Listing(kind, header, [row for row, _ in found], right, [data for _, data in found])
+            raise _nothing_found(kind, only, [data["name"] for _, data in listed])
+        listed = matches
+    return Listing(kind, header, [row for row, _ in listed], right, [data for _, data in listed])
 
 
 def _nothing_found(kind: str, only: str, known: Sequence[str]) -> UsageError:
@@ -367,7 +367,7 @@ def _searchable(entry: dict[str, Any]) -> list[str]:
 
 def _plain(record: Sourced) -> list[tuple[str, str]]:
     """(key, text) of every field of a record that is not a sourced figure: kinds, settings."""
-    found: list[tuple[str, str]] = []
+    fields: list[tuple[str, str]] = []
 
     def walk(prefix: str, value: Any) -> None:
         if isinstance(value, dict):
@@ -380,14 +380,14 @@ def _plain(record: Sourced) -> list[tuple[str, str]]:
                 for i, item in enumerate(value):
                     walk(f"{prefix}[{i}]", item)
             elif value:
-                found.append((prefix, ", ".join(map(str, value))))
+                fields.append((prefix, ", ".join(map(str, value))))
         elif value not in (None, ""):
-            found.append((prefix, str(value)))
+            fields.append((prefix, str(value)))
 
     # "traced" is a whole traced module, too long to show.
     skip = {"sources", "notes", "name", "full_name", "traced"}
     walk("", {k: v for k, v in record.model_dump().items() if k not in skip})
-    return found
+    return fields
 
 
 def notes_of(record: Any) -> list[str]:

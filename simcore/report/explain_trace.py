@@ -43,9 +43,9 @@ def _ratio(pair: Mapping[str, Any]) -> str:
     return f"x {ratio:.2f}" if ratio < _FAR else f"x {ratio:.0f}"
 
 
-def render_explained(found: Mapping[str, Any]) -> str:
+def render_explained(explained: Mapping[str, Any]) -> str:
     """The result of ``api.explain_trace`` as text of 80 columns."""
-    trace, predicted, step = found["trace"], found["prediction"], found["step"]
+    trace, predicted, step = explained["trace"], explained["prediction"], explained["step"]
     ranks = f", {len(trace['files'])} ranks" if len(trace["files"]) > 1 else ""
     lines = wrapped(
         f"{trace['files'][0]}{ranks}: {trace['device']}, {trace['steps']} step"
@@ -60,26 +60,29 @@ def render_explained(found: Mapping[str, Any]) -> str:
             f"{predicted['grad_accum']}; {predicted['profile']}", _WIDTH,
         )  # fmt: skip
     lines += [f"note: {x}" for x in trace["notes"]]
-    lines += ["", _table("where the step goes", found["terms"], step, step["measured_s"])]
+    lines += ["", _table("where the step goes", explained["terms"], step, step["measured_s"])]
     if predicted:
         inside = predicted["low_s"] <= step["measured_s"] <= predicted["high_s"]
         lines.append(
             f"the step measured lies {'inside' if inside else 'outside'} the predicted 80 %: "
             f"{_ms(predicted['low_s'])} to {_ms(predicted['high_s'])}"
         )
-    if found["kinds"]:
-        lines += ["", _table("device time of compute", found["kinds"], None, step["measured_s"])]
-    if found["collectives"]:
-        lines += ["", _collectives(found["collectives"])]
+    if explained["kinds"]:
+        lines += [
+            "",
+            _table("device time of compute", explained["kinds"], None, step["measured_s"]),
+        ]
+    if explained["collectives"]:
+        lines += ["", _collectives(explained["collectives"])]
         if predicted:
             lines.append(f"predicted to be hidden under compute: {_ms(predicted['comm_hidden_s'])}")
     if predicted:
-        lines += ["", *_differences(found)]
-    elif found["kernels"]:
+        lines += ["", *_differences(explained)]
+    elif explained["kernels"]:
         cells = [[k["name"][:_NAME], label(k["kind"]), _ms(k["seconds"])]
-                 for k in found["kernels"][:_KERNELS]]  # fmt: skip
+                 for k in explained["kernels"][:_KERNELS]]  # fmt: skip
         lines += ["", table(["longest kernels", "", "a step"], cells, right=(2,))]
-    lines += _ranks(found)
+    lines += _ranks(explained)
     return "\n".join(lines) + "\n"
 
 
@@ -111,8 +114,8 @@ def _collectives(rows: Mapping[str, Any]) -> str:
     return table(head, cells, right=range(1, len(head)))
 
 
-def _differences(found: Mapping[str, Any]) -> list[str]:
-    step = found["step"]
+def _differences(explained: Mapping[str, Any]) -> list[str]:
+    step = explained["step"]
     off = step["measured_s"] - step["predicted_s"]
     way = "slower" if off > 0 else "faster"
     first = (
@@ -120,18 +123,18 @@ def _differences(found: Mapping[str, Any]) -> list[str]:
         "than predicted"
     )
     parts = [f"{label(d['term'])} {'+' if d['seconds'] > 0 else '-'}{_ms(abs(d['seconds']))}"
-             for d in found["differences"]]  # fmt: skip
+             for d in explained["differences"]]  # fmt: skip
     return wrapped(f"{first}: {', '.join(parts)}" if parts else first, _WIDTH)
 
 
-def _ranks(found: Mapping[str, Any]) -> list[str]:
-    if len(found["ranks"]) < 2:
+def _ranks(explained: Mapping[str, Any]) -> list[str]:
+    if len(explained["ranks"]) < 2:
         return []
     cells = [
         [str(r["file"]), _ms(r["step_s"]),
          _ms(sum(r["terms"][k] for k in ("forward", "backward", "untold"))),
          _ms(r["terms"]["communication_exposed"]), _ms(r["terms"]["host"])]
-        for r in found["ranks"]
+        for r in explained["ranks"]
     ]  # fmt: skip
     head = ["rank", "step", "compute", "comm. exposed", "host"]
     return ["", table(head, cells, right=range(1, 5))]

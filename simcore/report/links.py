@@ -22,26 +22,26 @@ def _bus(value: float) -> str:
     return f"{figure(value / GIGA)} GB/s"
 
 
-def _skipped(found: Mapping[str, Any]) -> list[str]:
-    skips = list(found["skipped"].items())
+def _skipped(result: Mapping[str, Any]) -> list[str]:
+    skips = list(result["skipped"].items())
     lines = [
         f"skipped {n}: {why}" if n > 1 else f"skipped {why}" for why, n in skips[:_SKIPS_SHOWN]
     ]
     if len(skips) > _SKIPS_SHOWN:
         lines.append(f"and {len(skips) - _SKIPS_SHOWN} more: --json has them all")
-    for note in found["notes"]:
+    for note in result["notes"]:
         lines += wrapped(f"note: {note}", _WIDTH)
     return lines
 
 
-def render_links(found: Mapping[str, Any]) -> str:
+def render_links(fit: Mapping[str, Any]) -> str:
     """The result of ``api.calibrate_from`` on a log of nccl-tests: fitted links and networks.
 
     A fitted ring shows latency and bus bandwidth, each with its standard deviation of the natural
     logarithm, and its error on sizes left out of the fit.
     """
-    lines = [*wrapped(f"{found['name']}: {found['origin']}", _WIDTH), ""]
-    rings = [link for link in found["links"] if "bus_bytes_per_s" in link]
+    lines = [*wrapped(f"{fit['name']}: {fit['origin']}", _WIDTH), ""]
+    rings = [link for link in fit["links"] if "bus_bytes_per_s" in link]
     if rings:
         cells = [
             [
@@ -55,7 +55,7 @@ def render_links(found: Mapping[str, Any]) -> str:
         ]  # fmt: skip
         head = ["fitted", "latency", "sd", "bus", "sd", "ramp", "left out"]
         lines.append(table(head, cells, right=range(1, 7)))
-    for x in found["links"]:
+    for x in fit["links"]:
         if "multiplier" in x:
             lines += wrapped(
                 f"network {x['network']} ({x['cluster']}): x {x['multiplier']:.3g} of the blind "
@@ -63,20 +63,20 @@ def render_links(found: Mapping[str, Any]) -> str:
                 f"{x['sizes']} sizes of {x['collective']}, MAPE {percent(x['mape_frac'])}",
                 _WIDTH,
             )  # fmt: skip
-    lines += _skipped(found)
-    if found["written"]:
-        lines += ["", f"written to {found['written']}: simcore predict ... "
-                  f"--calibration {found['written']}"]  # fmt: skip
+    lines += _skipped(fit)
+    if fit["written"]:
+        lines += ["", f"written to {fit['written']}: simcore predict ... "
+                  f"--calibration {fit['written']}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def render_runs(found: Mapping[str, Any], sizes: int | None) -> str:
+def render_runs(judged: Mapping[str, Any], sizes: int | None) -> str:
     """The result of ``api.validate_nccl``: each run with its errors and ``sizes`` message sizes."""
     lines = [
-        *wrapped(f"{found['rows']} rows, {found['simulated']} predicted: {found['profile']}",
-                 _WIDTH), *_skipped(found),
+        *wrapped(f"{judged['rows']} rows, {judged['simulated']} predicted: {judged['profile']}",
+                 _WIDTH), *_skipped(judged),
     ]  # fmt: skip
-    for run in found["runs"]:
+    for run in judged["runs"]:
         large = run["large"]
         large_sizes = (
             f"; {large['n']} of {format_size(64 * MIB)} and more: {percent(large['mape_frac'])}, "

@@ -20,14 +20,14 @@ _FIGURES = ("state_bytes", "traffic_elems", "temporary_elems", "kernels", "kerne
 def program_dict(name: str) -> dict[str, Any]:
     """A program's names, releases and facts in effect, each with its source. Raises UnknownName."""
     program = program_named(name)
-    found: dict[str, Any] = {"name": program.name, "meaning": program.meaning}
+    shown: dict[str, Any] = {"name": program.name, "meaning": program.meaning}
     if program is not PLAIN:
         record = PROGRAMS[program.name.partition("@")[0]]
-        found |= {
+        shown |= {
             "aliases": list(record.aliases),
             "releases": {r: v.meaning for r, v in record.releases.items()},
         }
-    return {**found, "facts": in_effect(name)}
+    return {**shown, "facts": in_effect(name)}
 
 
 def in_effect(name: str) -> list[dict[str, Any]]:
@@ -71,9 +71,9 @@ def optimizer_dict(name: str) -> dict[str, Any]:
     """An optimizer's figures a parameter, with their source. Raises UnknownName."""
     optimizer = optimizer_named(name)
     record, word = implementation_of(optimizer)
-    said = record.implementations[word] if word else record
+    described = record.implementations[word] if word else record
     return {
-        **asdict(optimizer), "source": said.source, "aliases": list(said.aliases),
+        **asdict(optimizer), "source": described.source, "aliases": list(described.aliases),
         "implementations": {k: v.meaning for k, v in record.implementations.items()},
     }  # fmt: skip
 

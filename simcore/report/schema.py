@@ -94,16 +94,16 @@ def _inputs() -> Schema:
 
 def _options() -> Schema:
     """Every option of the table with its type; null where it has no value."""
-    found: dict[str, Schema] = {}
+    properties: dict[str, Schema] = {}
     for option in OPTIONS.options().values():
         if option.on_command_line:
             kind = next((name for kinds, name in _JSON if isinstance(option.kind, kinds)), "string")
             unit = f" [{option.unit}]" if option.unit else ""
-            found[option.name] = {
+            properties[option.name] = {
                 "type": [kind, "null"], "description": f"{option.help_text}{unit}",
             }  # fmt: skip
-    said = "Every option with the value that was predicted with, whoever chose it."
-    return _object(said, found, required=[])
+    meaning = "Every option with the value that was predicted with, whoever chose it."
+    return _object(meaning, properties, required=[])
 
 
 #: JSON types of the kinds of options; else text.

@@ -48,8 +48,10 @@ def _verdict(p: Prediction) -> list[str]:
 
 
 def _facts(p: Prediction, facts: Sequence[tuple[str, Any, int | None]]) -> list[str]:
-    found = [(label.upper(), sentence(p), limit) for label, sentence, limit in facts]
-    return [line for label, text, limit in found if text for line in labelled(label, text, limit)]
+    sentences = [(label.upper(), sentence(p), limit) for label, sentence, limit in facts]
+    return [
+        line for label, text, limit in sentences if text for line in labelled(label, text, limit)
+    ]
 
 
 Row = tuple[str, str, str]

@@ -32,8 +32,11 @@ def verdict_of(m: MemoryResult, device: str = "GPU") -> str:
 
 def facts_of(p: Prediction) -> Facts:
     """The labelled sentences that the command line prints: step, throughput, limits, advice."""
-    said = [(label, sentence(p)) for label, sentence, _ in (*FACTS, *LIMITS)]
-    return [*((k, text) for k, text in said if text), *(("advice", text) for text in advice(p))]
+    sentences = [(label, sentence(p)) for label, sentence, _ in (*FACTS, *LIMITS)]
+    return [
+        *((k, text) for k, text in sentences if text),
+        *(("advice", text) for text in advice(p)),
+    ]
 
 
 def time_table(p: Prediction) -> Table:

@@ -111,11 +111,11 @@ def memory_panel(
 
 
 def _measured(axes: Axes, p: Prediction, row: int, quantity: str, scale: float) -> None:
-    for found in p.measured:
-        if found.quantity == quantity:
+    for step in p.measured:
+        if step.quantity == quantity:
             axes.plot(
-                found.measured / scale, row, "D", markerfacecolor="white", markeredgecolor=INK,
-                markersize=7, zorder=7, linestyle="none", label=f"measured ({found.source})",
+                step.measured / scale, row, "D", markerfacecolor="white", markeredgecolor=INK,
+                markersize=7, zorder=7, linestyle="none", label=f"measured ({step.source})",
             )  # fmt: skip
 
 
