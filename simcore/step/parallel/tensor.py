@@ -234,10 +234,10 @@ def _exchanging(workload: Workload, again: float, expert_tp: int) -> tuple[_Exch
     """
     kinds = layers_of(workload)
     n_layers = sum(times for _, times in kinds)
-    blocks = [workload.blocks[index] for index in workload.order]
     every = sum(
-        _product_flop(op.fwd) * (1.0 + again * block.recomputable) + _product_flop(op.bwd)
-        for block in blocks
+        times * _product_flop(op.fwd) * (1.0 + again * block.recomputable)
+        + times * _product_flop(op.bwd)
+        for block, times in workload.repeats
         for op in block.ops
     )
     found = []
