@@ -446,7 +446,8 @@ def chosen(
     """
     programs = [r for r in LINES.all() if r.started.any]
     if command:
-        return LineDialect(next(r.name for r in programs if command in r.started.commands))
+        its = [r for r in programs if command in r.started.commands]
+        return LineDialect(next((r for r in its if r.started.given(words)), its[0]).name)
     fits = {r.name: n for r in programs if (n := r.started.fits(script))}
     best = max(fits.values(), key=len, default="")
     named = [r for r in programs if best and len(fits.get(r.name, "")) == len(best)]
