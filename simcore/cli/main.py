@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
-from simcore.base.errors import SimcoreError
+from simcore.base.errors import SimcoreError, UsageError
 from simcore.cli.commands import CommandGroup
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 
@@ -96,14 +96,16 @@ def _parser() -> Any:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return the exit code. Errors are printed to standard error."""
-    of_script = argv[:1] == ["capture"]  # words after the script's name are its own
-    words = [a for i, a in enumerate(argv) if a != "--debug" or (of_script and i > 1)]
+    own = len([*takewhile("--".__ne__, argv)])  # those that follow are of another program
+    if argv[:1] == ["capture"]:  # as are those after the script's name
+        own = min(own, 2)
+    words = [a for i, a in enumerate(argv) if a != "--debug" or i >= own]
     debugged = len(words) < len(argv)
-    if words[:1] in _OF_A_LINE:
-        words = _with_line(words)
     if words[:1] == ["help"]:  # as git and others have it
         words = [*words[1:], "--help"]
     try:
+        if words[:1] in _OF_A_LINE:
+            words = _with_line(words)
         if words[:1] == ["predict"] and "--watch" in words and not _HELP_FLAGS & set(words):
             from simcore.cli.watch import watch
 
@@ -125,11 +127,16 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _with_line(words: Sequence[str]) -> list[str]:
-    """``words`` with what follows ``--``, as the line that starts a job, under ``--launch``."""
+    """``words`` with what follows ``--``, as the line that starts a job, under ``--launch``.
+
+    Raises UsageError where ``--launch`` is given too.
+    """
     before = [*takewhile("--".__ne__, words)]
     line = [*words[len(before) + 1 :]]
     if not line:
         return [*words]
+    if any(word.partition("=")[0] == "--launch" for word in before):
+        raise UsageError("--launch and a line after -- are both given: leave one of them out")
     return [*before, "--launch", line[0] if len(line) == 1 else shlex.join(line)]
 
 

@@ -90,10 +90,14 @@ class _Processes:
             self._jobs, self._pool = jobs, ProcessPoolExecutor(jobs, initializer=_begin)
         return self._pool
 
-    def end(self) -> None:
-        """End them; after Ctrl-C, rows that have begun end by themselves."""
+    def end(self, *, wait: bool = True) -> None:
+        """End them once the rows that have begun are ready, for which to ``wait``.
+
+        Python prints a traceback if it ends between their end and that of the thread beside them.
+        """
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
+            self._pool = None
 
 
 #: The processes of the command at hand.
@@ -113,6 +117,9 @@ def shared() -> Iterator[None]:
     token = _shared.set(processes)
     try:
         yield
+    except KeyboardInterrupt:  # rows that have begun end by themselves
+        processes.end(wait=False)
+        raise
     finally:
         _shared.reset(token)
         processes.end()

@@ -34,6 +34,21 @@ def test_words_after_two_dashes_are_the_line(simcore: Callable, words: list[str]
     assert quoted.out == simcore(*job, *line).out
 
 
+@pytest.mark.parametrize("launch", [["--launch", "job.yaml"], ["--launch=job.yaml"]])
+def test_a_launch_file_and_a_line_exclude_each_other(simcore: Callable, launch: list[str]) -> None:
+    ran = simcore(*JOB, *launch, "--", "torchrun", "run_clm.py")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "error: --launch and a line after -- are both given: leave one of them out\n"
+    )
+
+
+def test_debug_after_two_dashes_is_a_word_of_the_line(simcore: Callable) -> None:
+    ran = simcore(*JOB, "--", "no-such-launcher", "--debug")
+    assert ran.code == 2  # no traceback
+    assert ran.err.startswith("error: launch line: 'no-such-launcher' is neither")
+
+
 def test_a_line_that_names_no_model_says_why_it_cannot_be_read(simcore: Callable) -> None:
     ran = simcore("predict", "--gpus", "A100", "--", "python", "train.py", "--my_testing", "x060")
     assert ran.code == 2

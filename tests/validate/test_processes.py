@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def test_work_in_one_context_is_done_by_the_same_processes() -> None:
         first, second = pids(), pids()
     assert len(first | second) <= 2
     assert pids().isdisjoint(first | second)
+
+
+def test_no_process_outlives_its_context() -> None:
+    with processes.shared():
+        processes.in_order(doubled, range(300), 2)
+        assert multiprocessing.active_children()
+    assert not multiprocessing.active_children()
+    with pytest.raises(SimcoreError, match="refused"):
+        processes.in_order(refused, range(300), 2)
+    assert not multiprocessing.active_children()
 
 
 def test_more_processes_take_the_place_of_few() -> None:
