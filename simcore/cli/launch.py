@@ -58,6 +58,9 @@ def model_in(launch: str, problems: list[str]) -> Any:
     try:
         resolve_model(name)
     except SimcoreError as err:
+        with suppress(SimcoreError):  # programs of a vision library name its models alone
+            resolve_model(own := f"{read.software}:{name}")
+            return UntrustedName(own)
         problems.append(f"the launch file trains {name}: {err}: give --model, or its config.json")
         return None
     return UntrustedName(name)

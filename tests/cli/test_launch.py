@@ -260,6 +260,25 @@ def test_a_file_of_an_unknown_script_may_be_named_after_a_model_of_a_vision_libr
     assert "--batch-size (as --micro-batch 8) of main.py" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("python main.py --cfg configs/swin/swin_tiny_patch4_window7_224.yaml", "timm:swin_tiny"),
+        (
+            "python main.py --model convnext_small --use_amp 1 --update_freq 2 --data_path d",
+            "convnext",
+        ),
+        ("python run_class_finetuning.py --model beit_base_patch16_224", "timm:beit_base"),
+    ],
+)
+def test_a_program_of_a_vision_library_names_its_models_alone(
+    simcore: Callable, line: str, model: str
+) -> None:
+    pytest.importorskip("timm")
+    ran = simcore("predict", "--gpus", "A100", "--launch", line)
+    assert ran.code == 0 and model in ran.out
+
+
 def test_a_file_of_any_name_names_no_model(simcore: Callable) -> None:
     ran = simcore("predict", "--gpus", "1x8xH100", "--launch", "composer train/train.py my.yaml")
     assert ran.code == 2 and "--model is missing" in ran.err
