@@ -9,9 +9,10 @@ machine. The result of a piece depends neither on the process nor on the pieces 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout
 from simcore.strategy.options.values import check_shares
 from simcore.timing.points import Knob
+from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 
@@ -197,16 +199,20 @@ class Evaluator:
             return _Unit(members, [source] * len(members))
         layout = layout_of(form)
         request: Request | None = None
+        by_batch: dict[int, Request] = {}
         n_layers, by_layout = 0, dict[int, Sequence[str]]()
         reasons: dict[int, str] = {}
+        batch = next((b for b in self.space.micro_batches if b is not None), None)
         # One request serves all clusters of a kind; the largest is the likeliest to be valid.
         for i in self._largest_first[kind]:
             broken: Sequence[str] = ()
             if request is None:
                 try:
                     if i not in found:
-                        found[i] = self._looked_up(source, form, layout, i)
-                    request = _request(found[i], form)
+                        found[i] = self._looked_up(source, form, layout, i, batch)
+                    looked_up = _request(found[i], form)
+                    by_batch = self._by_batch(looked_up, source, form, layout, i)
+                    request = looked_up
                     n_layers = layer_counts(request.workload)
                     by_layout = self._by_layout.setdefault((layout, n_layers), {})
                 except SimcoreError as err:
@@ -223,18 +229,42 @@ class Evaluator:
         if request is None:
             return _Unit(members, why)
         shares = check_shares(form["shares"]) if form.get("shares") else ""
-        return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
+        words = words_of(source, request, form, layout)
+        return _Unit(members, why, request, layout, words, shares, by_batch)
+
+    def _by_batch(
+        self, request: Request, source: ModelSource, form: Form, layout: Layout, cluster: int
+    ) -> dict[int, Request]:
+        """The requests of micro-batches for which layers run other kernels than in ``request``.
+
+        Those that write attention's scores may take multiples of some batches alone
+        (``Runs.layers``).
+        """
+        ops = (op for block in request.workload.blocks for op in block.ops)
+        if not any(op.name.endswith("attention.scores") for op in ops):
+            return {}
+        found: dict[int, Request] = {}
+        by_factor: dict[int, Request] = {}
+        for batch in self.space.micro_batches:
+            if batch is None:
+                continue
+            factor = gcd(batch, FUSED_SOFTMAX_SCORES)
+            if factor not in by_factor:
+                looked_up = self._looked_up(source, form, layout, cluster, batch)
+                by_factor[factor] = _request(looked_up, form)
+            if by_factor[factor].workload != request.workload:
+                found[batch] = by_factor[factor]
+        return found
 
     def _looked_up(
-        self, source: ModelSource, form: Form, layout: Layout, cluster: int
+        self, source: ModelSource, form: Form, layout: Layout, cluster: int, batch: int | None
     ) -> LookedUp | SimcoreError:
         """What a form on a cluster names, whatever its layers recompute; or the error in it."""
         try:
             return look_up(
                 source, self.space.clusters[cluster], every_violation=False,
                 profile=self._profile,
-                micro_batch=next((b for b in self.space.micro_batches if b is not None), None),
-                grad_accum=schedule_of(layout).least_micro_batches(layout),
+                micro_batch=batch, grad_accum=schedule_of(layout).least_micro_batches(layout),
                 **{k: v for k, v in form.items() if k not in (*_NOT_IN_REQUEST, ALIKE)},
             )  # fmt: skip
         except SimcoreError as err:
@@ -287,8 +317,8 @@ class Evaluator:
             first = together[0]
             found = evaluate_points(
                 [p.request for p in together], first.axis, first.deals,
-                own_cuts=first.held.layout.stages == AUTO, twice=self.twice, wires=first.wires,
-                lacking=self.lacking,
+                first.held.by_batch, own_cuts=first.held.layout.stages == AUTO, twice=self.twice,
+                wires=first.wires, lacking=self.lacking,
             )  # fmt: skip
             outcomes.update(zip(map(id, together), found, strict=True))
         return (p.batch(outcomes[id(p)]) if isinstance(p, _Piece) else p for p in asked)
@@ -310,6 +340,7 @@ class _Unit:
     reasons  why each of them is invalid; empty text for valid ones
     request  the resolved job, for all of them; None where no cluster is valid
     shares   how batches are divided over unequal GPUs, as text
+    by_batch the jobs of micro-batches whose layers run other kernels
     """
 
     members: list[int]
@@ -318,6 +349,7 @@ class _Unit:
     layout: Layout = field(default_factory=Layout)
     words: FormWords | None = None
     shares: str = ""
+    by_batch: Mapping[int, Request] = field(default_factory=dict)
 
 
 class _Piece(NamedTuple):
@@ -353,6 +385,8 @@ class _Piece(NamedTuple):
     def joins(self, other: _Piece) -> bool:
         """Whether both can be evaluated in one call."""
         if self.deals is not None or self.held.layout.stages == AUTO:
+            return False
+        if self.held.by_batch or other.held.by_batch:
             return False
         return self.axis.equals(other.axis) and alike(self.request, other.request)
 

@@ -45,6 +45,7 @@ def evaluate_points(
     requests: Sequence[Request],
     axis: Axis,
     deals: Sequence[Deal] | None,
+    by_batch: Mapping[int, Request],
     *,
     own_cuts: bool,
     twice: Knob | None,
@@ -54,6 +55,8 @@ def evaluate_points(
     """The outcome of the points for each request; several differ in recompute alone.
 
     deals     division of the batch of each point, with one request only; None where all are equal
+    by_batch  requests of micro-batches whose layers run other kernels, with one request only; not
+              with deals or cuts of the points' own
     own_cuts  whether each point gets its own best split of the pipeline, with one request only
     twice, wires, lacking   as in ``evaluate_axis``
     """
@@ -72,6 +75,10 @@ def evaluate_points(
         keys = list(pairs)
         for deal, batch in dict.fromkeys(pairs):
             variants[deal, batch] = replace(request, shares=deal, micro_batch=batch)
+    elif by_batch:
+        batches = axis.micro_batch.astype(int).tolist()
+        keys = list(batches)
+        variants.update((batch, by_batch.get(batch, request)) for batch in dict.fromkeys(batches))
     else:
         return evaluate_alike(requests, axis, twice=twice, wires=wires, lacking=lacking)
     parts: list[tuple[NDArray[np.intp], Outcome]] = []

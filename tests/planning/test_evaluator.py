@@ -154,3 +154,13 @@ def test_forms_that_differ_in_recompute_are_looked_up_once(
     valid = [b for b in whole if len(b)]
     assert len(valid) == 6  # hsdp needs several ranks of a node beside tp 8
     assert len(asked) == 3 + 2  # the last on each cluster
+
+
+def test_micro_batches_that_decide_about_kernels_are_priced_with_their_own() -> None:
+    """Megatron's fused softmax takes multiples of 4 scores: heads of a rank times samples."""
+    words = {"tp": 8, "strategy": "ddp", "recompute": "full"}  # 2 of GPT-2 medium's 16 heads a rank
+    found = api.sweep("gpt2-medium", "8xA100", micro_batch="1..4", top=4, **words)
+    times = {point.micro_batch: point.step_time_s for point in found.best}
+    alone = {b: api.predict("gpt2-medium", "8xA100", micro_batch=b, **words) for b in times}
+    assert times == pytest.approx({b: p.step_time_s.value for b, p in alone.items()}, rel=1e-12)
+    assert times[1] == times[3] > times[2] == times[4]  # host-bound: kernels of their own are more
