@@ -32,7 +32,8 @@ DRAWN_SCORE = (10 * 6 / 4 + 3) / 51
 class WindowKernel(Kernel):
     """A kernel of fused attention whose window cuts tiles of scores.
 
-    ``edges``: edges of the window, besides a causal diagonal, at which tiles are computed whole.
+    ``edges``: edges of the window, besides a causal diagonal, at which tiles are computed whole; of
+    a query on average, for queries near the ends of a sequence reach none.
     """
 
     edges: float
@@ -68,8 +69,8 @@ def sdpa(
     the output where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per
     query row. ``drop``: scores have dropout, whose random numbers both passes draw. ``masked``: all
     pairs are computed, and each head reads a mask of them in 16 bit. The geometry's depth is the
-    number of keys that a query attends to on average; a window
-    has edges at which kernels compute whole tiles (``WindowKernel``).
+    number of keys that a query attends to on average; a window has edges at which kernels compute
+    whole tiles (``WindowKernel``).
 
     ``kind``: ``attention`` is FlashAttention-2; ``FLASH_KINDS`` has the others. In 8 bits q, k, v,
     the output and gradients are cast, or the results are cast back, and saved tensors are 8-bit too
@@ -79,14 +80,14 @@ def sdpa(
     counted_frac, edges = 0.5 if causal else 1.0, 0.0
     if causal and 0 < window < seq_kv:
         whole, rest = divmod(seq_kv, window)
-        pairs, edges = window * (2.0 * seq_kv - window), 1.0
+        pairs, edges = window * (2.0 * seq_kv - window), 1.0 - window / seq_kv
         if chunked:
             pairs, edges = whole * window**2 + float(rest) ** 2, 0.0
         counted_frac = pairs / (2.0 * seq_kv**2)
     elif not causal and window:
         reach = min(window, seq_kv - 1)
         counted_frac = (seq_kv * (2.0 * reach + 1) - reach * (reach + 1.0)) / seq_kv**2
-        edges = 2.0 * (reach < seq_kv - 1)
+        edges = 2.0 * (seq_kv - 1.0 - reach) / seq_kv
     flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * counted_frac
     out = batch * heads * seq_q * value_dim
     qs = batch * heads * seq_q * head_dim
