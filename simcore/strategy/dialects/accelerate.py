@@ -10,7 +10,7 @@ from typing import Any
 from simcore.base.errors import DataError, UsageError
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Job, Launch
-from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect, read_named
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import fold
 from simcore.strategy.dialects.source import Source, beside, json_table, yaml_table
@@ -132,7 +132,7 @@ def _sections(reading: Reading, table: Table) -> None:
         return
     for key in table.drop("deepspeed_config"):
         reading.ignore(key)
-    reading.inner = DIALECTS["deepspeed"].read(beside(reading.source, str(name)))
+    reading.inner = read_named(reading, "deepspeed_config_file", "deepspeed", str(name))
     if reading.inner.precision is not None and table.take("mixed_precision") is not None:
         reading.ignore("mixed_precision")  # the DeepSpeed file's precision counts
 

@@ -69,7 +69,7 @@ _OF_PROGRAM = ("software", "issuer", "overlap")
 #: Options whose values have several forms, so that what is read may differ from what was written.
 _IN_MANY_FORMS = ("stages",)
 #: The ZeRO stage in the name of a file of DeepSpeed's.
-_STAGE = re.compile(r"z(?:ero)?[_-]?(?:stage)?[_-]?([0-3])", re.IGNORECASE)
+_STAGE = re.compile(r"(?:z(?:ero)?[_-]?(?:stage)?|stage)[_-]?([0-3])", re.IGNORECASE)
 _WITH_EFFECT = "with an effect on the prediction"
 
 Odd = Callable[[Reading, Table], None]
@@ -209,7 +209,7 @@ class TableDialect:
             reading.refuse(f"{shown} {value}", "is not set in the text",
                            meaning.instead or meaning.option)  # fmt: skip
         elif meaning.names_file:
-            _read_named(reading, shown, meaning.names_file, str(value))
+            reading.within(read_named(reading, shown, meaning.names_file, str(value)))
         elif meaning.option:
             self._state(reading, shown, meaning, value, shown)
         elif meaning.implies:
@@ -331,8 +331,8 @@ def _holding(
     return next((m for m in meanings if m.holds(facts, keys)), None)
 
 
-def _read_named(reading: Reading, key: str, dialect: str, name: str) -> None:
-    """Read a file that a key names; of one that is not at hand, its name says the ZeRO stage."""
+def read_named(reading: Reading, key: str, dialect: str, name: str) -> Launch:
+    """The file that a key names; of one that is not at hand, its name says the ZeRO stage."""
     try:
         source = beside(reading.source, name)
     except (DataError, UsageError):
@@ -341,16 +341,15 @@ def _read_named(reading: Reading, key: str, dialect: str, name: str) -> None:
         what = "optimizer:cpu,params:cpu" if stage[1] == "3" else "optimizer:cpu"
         said = {
             "strategy": f"zero{stage[1]}" if stage[1] != "0" else "ddp",
-            "offload": what if "offload" in name else "none",
+            "offload": what if "offload" in name.replace("no_offload", "") else "none",
             "software": dialect,
         }
         keys = dict.fromkeys(said, key)
-        reading.within(Launch(dialect=dialect, where=reading.where, said=said, keys=keys))
         reading.approximate(
             f"{key} {name}", f"is not at hand: read by its name as stage {stage[1]}"
         )
-        return
-    reading.within(DIALECTS[dialect].read(source))
+        return Launch(dialect=dialect, where=reading.where, said=said, keys=keys)
+    return DIALECTS[dialect].read(source)
 
 
 def _warn(reading: Reading, key: str, meaning: Meaning, value: object) -> None:
