@@ -111,6 +111,7 @@ def world_of(gpus: str, world_size: int | None, rank: int) -> dict[str, Any]:
         "rank": rank, "world_size": ranks, "local_size": min(group.gpus_per_node, ranks),
         "gpu": group.gpu.name, "memory_bytes": int(group.gpu.usable_memory_bytes),
         "capability": _capability(group.gpu),
+        "sm_count": int(group.gpu.sm_count.value) if group.gpu.sm_count else None,
     }  # fmt: skip
 
 

@@ -37,7 +37,8 @@ class World:
     """The rank that a script runs as, and the GPU that it is told it has.
 
     ``local_size``: ranks of a node; ``memory_bytes``: memory of the GPU; ``capability``: its
-    compute capability.
+    compute capability; ``sm_count``: number of its streaming multiprocessors, None if not known:
+    a script that asks for it then gets torch's AttributeError.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class World:
     gpu: str
     memory_bytes: int
     capability: tuple[int, int]
+    sm_count: int | None = None
 
     @property
     def local_rank(self) -> int:
@@ -136,8 +138,10 @@ def _cuda_answers(world: World, patches: Patches, meter: Meter) -> None:
     major, minor = world.capability
     properties = SimpleNamespace(
         name=world.gpu, total_memory=world.memory_bytes, major=major, minor=minor,
-        multi_processor_count=132, warp_size=32, is_integrated=False,
+        warp_size=32, is_integrated=False,
     )  # fmt: skip
+    if world.sm_count is not None:
+        properties.multi_processor_count = world.sm_count
     # What torch itself finds: torch.cuda.is_available stays as it is for torch's own modules, which
     # would ask the driver; scripts read it as an attribute of torch.cuda.
     answers: dict[str, Any] = {

@@ -120,6 +120,15 @@ def test_a_run_without_a_step_says_so() -> None:
         torch.zeros(3)
 
 
+@pytest.mark.parametrize(("gpus", "sms"), [("2xH100", 132), ("2xA100-80G", 108)])
+def test_a_script_is_told_the_multiprocessors_of_its_gpu(gpus: str, sms: int) -> None:
+    with simcore.dry_run(gpus, source="small.py"):
+        assert torch.cuda.get_device_properties(0).multi_processor_count == sms
+        step = SETUPS["accumulated"]()
+        for _ in range(3):
+            step()
+
+
 def test_torch_is_as_before_afterwards() -> None:
     before = torch.cuda.is_available, torch.nn.Module.__call__, torch.nn.Module._apply
     captured("single", world_size=1)
