@@ -97,7 +97,7 @@ def test_words_of_another_kind_are_told(gpus: Any, words: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"tokens": "15T"}, "tokens must be a number, not '15T'"),
+        ({"tokens": "many"}, "tokens 'many' is not a number, such as 1e12, 300B or 15T"),
         ({"tokens": 1e12, "deadline": 30}, "deadline must be text with a unit, or a date, not 30"),
     ],
 )

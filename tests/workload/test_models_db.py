@@ -101,6 +101,8 @@ def test_backward_does_about_twice_the_work_of_forward(record: ModelRecord) -> N
     ops = [op for block in record.build().instances() for op in block.ops]
     forward = sum(k.flop for op in ops for k in op.fwd)
     backward = sum(k.flop for op in ops for k in op.bwd)
+    if record.arch == "moco":  # the network of keys, half of forward, has no backward
+        forward /= 2.0
     assert 1.5 * forward <= backward <= 2.5 * forward
 
 

@@ -58,7 +58,7 @@ KINDS = {
     "speech": ("whisper", "wav2vec2", "jasper", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
-        "vit", "vit_rotary", "mae", "mnist_cnn",
+        "vit", "vit_rotary", "mae", "moco", "mnist_cnn",
     ),
     "detection": (
         "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c2f", "yolo_c3", "yolo_c3k2",
