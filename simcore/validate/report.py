@@ -5,12 +5,14 @@ python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simcore.base.database import read_yaml
+from simcore.base.errors import SimcoreError
 from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.fill import filled_rows
@@ -297,4 +299,11 @@ def report(paths: Sequence[Path]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(report([Path(p) for p in sys.argv[1:]]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tables", nargs="+", type=Path, help="measured tables and closed loops")
+    try:
+        sys.stdout.write(report(parser.parse_args().tables))
+    except SimcoreError as err:
+        parser.error(str(err))
