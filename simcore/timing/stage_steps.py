@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import TINY, Array, NDArray, equal_neighbours
+from simcore.base.arrays import TINY, Array, NDArray, distinct_columns, equal_neighbours
 from simcore.base.record import Same, dataclass, replace
 from simcore.physics.slowest import slowest_rates
 from simcore.request.placed import Placed
@@ -218,17 +218,20 @@ def products_fracs(jobs: Sequence[Job], placed: Placed, local: Points) -> Array 
         return None
     table, rates = joined_table(tuple(job.table for job in jobs)), jobs[0].classes[0].kernels
 
-    def phases() -> Array:
-        one = np.ones(len(local))
-        seconds = kernel_seconds(table, rates, local.micro_batch, one, local.memory)
+    def phases() -> tuple[Array, NDArray[np.intp]]:
+        """Seconds of all kernels and of products for each distinct batch and bandwidth."""
+        first, of_column = distinct_columns((local.micro_batch, local.memory))
+        batch, memory = local.micro_batch[first], local.memory[first]
+        seconds = kernel_seconds(table, rates, batch, np.ones(len(first)), memory)
         products = np.zeros_like(seconds)
         products[table.products.rows] = seconds[table.products.rows]
-        return np.add.reduceat(np.stack([seconds, products]), table.phase_start, axis=1)
+        return np.add.reduceat(np.stack([seconds, products]), table.phase_start, axis=1), of_column
 
     computing = together([job.program for job in jobs]).computing
-    kept = local.keeps(("products", Same(table), Same(rates)), phases)
+    kept, of_column = local.keeps(("products", Same(table), Same(rates)), phases)
     whole, products = computing.whole[0] @ kept
-    return products / np.maximum(whole, TINY)
+    fracs: Array = products / np.maximum(whole, TINY)
+    return fracs[:, of_column]
 
 
 def _with_exchanges(
