@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
-from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout
 from simcore.strategy.options.values import check_shares
 from simcore.timing.points import Knob
-from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
+from simcore.workload.archs.lm_attention import softmax_factor, writes_scores
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 
@@ -235,20 +234,13 @@ class Evaluator:
     def _by_batch(
         self, request: Request, source: ModelSource, form: Form, layout: Layout, cluster: int
     ) -> dict[int, Request]:
-        """The requests of micro-batches for which layers run other kernels than in ``request``.
-
-        Those that write attention's scores may take multiples of some batches alone
-        (``Runs.layers``).
-        """
-        ops = (op for block in request.workload.blocks for op in block.ops)
-        if not any(op.name.endswith("attention.scores") for op in ops):
-            return {}
+        """The requests of micro-batches for which layers run other kernels than in ``request``."""
         found: dict[int, Request] = {}
         by_factor: dict[int, Request] = {}
-        for batch in self.space.micro_batches:
-            if batch is None:
-                continue
-            factor = gcd(batch, FUSED_SOFTMAX_SCORES)
+        if not writes_scores(request.workload):
+            return found
+        for batch in (b for b in self.space.micro_batches if b is not None):
+            factor = softmax_factor(batch)
             if factor not in by_factor:
                 looked_up = self._looked_up(source, form, layout, cluster, batch)
                 by_factor[factor] = _request(looked_up, form)

@@ -140,7 +140,7 @@ def chunk_counts(n_layers: int, n_stages: int) -> tuple[int, ...]:
     """
     found = [n for n in range(2, MOST_CHUNKS + 1)
              if any((n_layers + ends) % (n_stages * n) == 0 for ends in (0, 1, 2))]  # fmt: skip
-    return tuple(sorted({*found[:1], *({4} & {*found}), *found[-1:]}))
+    return tuple(n for n in found if n in (found[0], 4, found[-1]))
 
 
 def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:

@@ -126,7 +126,7 @@ def _fit(
     scaled = any(b.work.scalings.any() for b in batches)
     bounds = [v for k, v in BOUNDS.items() if scaled or k != "scaled"]
     first, low, high = (np.log([b[i] for b in bounds]) for i in range(3))
-    if pulled_to is not None:  # without scaled sums there is nothing to start from
+    if pulled_to is not None:  # scaled sums that no class above has start from BOUNDS
         pulled_to = np.concatenate([pulled_to, first[len(pulled_to) :]])[: len(first)]
 
     def off(x: Array) -> Array:

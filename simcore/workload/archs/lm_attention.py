@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import NO_GATE, NO_INDEXER, Attention, Gate, Indexer
-from simcore.workload.graph import Affine, Kernel, KernelKind, Op
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Kernels of fused attention by name. flash: torch's own choice (cuDNN's on Hopper and data-centre
@@ -32,6 +33,19 @@ SCORES = ("fused_softmax", "xla")
 #: otherwise tensor operations run instead (megatron/model/fused_softmax.py, is_kernel_available;
 #: bigscience's chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
 FUSED_SOFTMAX_SCORES = 4
+
+
+def writes_scores(workload: Workload) -> bool:
+    """Whether attention's scores are in memory, for a softmax that may depend on the batch."""
+    names = (op.name for block in workload.blocks for op in block.ops)
+    return any(name.endswith("attention.scores") for name in names)
+
+
+def softmax_factor(micro_batch: int) -> int:
+    """Micro-batches with the same factor run the same softmax on scores in memory."""
+    return gcd(micro_batch, FUSED_SOFTMAX_SCORES)
+
+
 #: Fused attention with a mask tensor, by name. torch's flash kernel takes none
 #: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), cuDNN's and CUTLASS's
 #: read it. masked_first: before PyTorch 2.10, which put cuDNN last.
