@@ -27,7 +27,7 @@ def assumptions_of(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple
     assert record is not None
     own, usual = record.training.strategy, inputs.usual_strategy
     return (
-        *(launched.told(getattr(record, "config", {})) if launched else ()),
+        *(launched.told(record) if launched else ()),
         *inputs.library.told(),
         *strategy_note(
             inputs.options.get("strategy"), usual if inputs.shards_nothing else own, usual

@@ -43,11 +43,9 @@ class Launched:
     notes: tuple[str, ...]
     problems: tuple[str, ...]
 
-    def told(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The notes, and one for each way in which the file's model differs from ``config``.
-
-        ``config``: the settings of the model in models_db.
-        """
+    def told(self, record: object) -> tuple[str, ...]:
+        """The notes, and one for each word of the file that this model does not follow."""
+        config: Mapping[str, Any] = getattr(record, "config", {})
         wrong = (
             f"{self.launch.where} has {key} {value}, the model has {config[key]}: --model decides"
             for key, value in self.launch.shape.items()
@@ -55,7 +53,14 @@ class Launched:
         )
         side = _side_of(self.launch.settings, config)
         sides = f"{self.launch.where}: images are predicted as squares of their area, {side} pixels"
-        return (*self.notes, *wrong, *([sides] if side else []))
+        eager = Changed(
+            f"{self.launch.keys.get('compile')} of {self.launch.where} is not followed: what "
+            "torch.compile fuses is known for language models only, kernels are predicted as eager "
+            "ones"
+        )
+        asked = self.launch.words().get("compile") and self.options.get("compile")
+        dropped = record is not None and asked and not compiles(record)
+        return (*self.notes, *wrong, *([sides] if side else []), *([eager] if dropped else []))
 
     def settings(self, record: object, given: Collection[str] = ()) -> dict[str, Any]:
         """The file's settings of the model, without those that it lacks or the job sets itself."""

@@ -11,6 +11,7 @@ import pytest
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.base.errors import DataError, InvalidConfig
+from simcore.base.names import Changed
 from simcore.request.emit import launch_file
 from simcore.request.launch import with_launch
 
@@ -312,3 +313,30 @@ def test_the_gpu_s_own_16_bit_format(gpu: str, stated: str, precision: str, tmp_
     assert launched.launch.model == "unsloth/Llama-3.2-1B"
     assert (launched.options["precision"], launched.problems) == (precision, ())
     assert with_launch(str(path), gpu, {"precision": "fp32"}).options["precision"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("model", "script", "followed"),
+    [("t5-base", "run_translation.py", False), ("gpt2", "run_clm.py", True)],
+)
+def test_compilation_that_is_not_followed_is_a_warning(
+    model: str, script: str, followed: bool
+) -> None:
+    line = f"python {script} --model_name_or_path {model} --torch_compile True"
+    request = make_request(model, "1xA100", launch=line)
+    told = [a for a in request.assumptions if "--torch_compile" in a and "not followed" in a]
+    assert request.compiled is followed
+    assert [isinstance(a, Changed) for a in told] == [True] * (not followed)
+    alone = make_request(model, "1xA100", launch=line.replace("True", "False"))
+    assert not any("not followed" in a for a in alone.assumptions)
+
+
+def test_sources_and_targets_of_a_translation_have_their_own_lengths() -> None:
+    line = (
+        "python run_translation.py --model_name_or_path t5-base --max_source_length 256 "
+        "--max_target_length 64"
+    )
+    stated = make_request("t5-base", "1xA100", launch=line)
+    asked = make_request("t5-base", "1xA100", seq_len=256, settings=["target_len=64"])
+    for request in (stated, asked):
+        assert request.workload.tokens_per_sample == 256 + 64
