@@ -27,7 +27,7 @@ def nets() -> list[dict[str, Any]]:
 
 def traced(net: dict[str, Any]) -> str:
     """The text of an entry's file as the tracer makes it now. Raises SimcoreError."""
-    from simcore.workload.permission import TrustedName
+    from simcore.workload.settings import TrustedName
     from simcore.workload.trace import trace_data
     from simcore.workload.trace.yamlout import yaml_text
 

@@ -33,7 +33,7 @@ from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.memory.spread import is_foreign, program_kind
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.validate.case import Case
 from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.table import read_table

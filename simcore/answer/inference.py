@@ -15,7 +15,7 @@ from simcore.answer.predict import predict
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.request.resolved import Request
-from simcore.workload.archs.adapters import QUANTISED_BYTES
+from simcore.workload.archs import QUANTISED_BYTES
 
 #: What the rates leave out.
 LEFT_OUT = (

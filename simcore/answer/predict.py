@@ -23,7 +23,7 @@ from simcore.base.question import Later
 from simcore.base.record import replace
 from simcore.hardware.calibrations import timed_by_shape
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
-from simcore.hardware.network import network_assumptions
+from simcore.hardware.paths import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.spread import plain_and_timed

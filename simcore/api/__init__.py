@@ -16,9 +16,8 @@ from simcore.answer.request import is_max
 from simcore.answer.request import make_request as _make_request
 from simcore.answer.result import Advice, MeasuredRow
 from simcore.answer.result import Prediction as PlainPrediction
-from simcore.api.result import Call, plain_as
+from simcore.api.result import Call, plain_as, takes_job, takes_options
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
-from simcore.api.signatures import takes_job, takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.question import Later, one_question
 from simcore.base.units import number_problems

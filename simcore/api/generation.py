@@ -8,15 +8,15 @@ from typing import Any
 from simcore.answer.inference import Inference
 from simcore.answer.inference import inference as _inference
 from simcore.answer.request import make_request
-from simcore.api.signatures import takes_options
+from simcore.api.result import takes_options
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import inputs_of, read_options
 from simcore.workload.models import ModelRecord
-from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of
+from simcore.workload.settings import trusts_call
 
 
 @takes_options()

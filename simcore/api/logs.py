@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
-from simcore.api.signatures import takes_options
+from simcore.api.result import takes_options
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 from simcore.calibrate.nccl.groups import Stated, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.calibrations import Calibration, Knob
@@ -17,7 +17,7 @@ from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import breakdown, windows_of
 from simcore.measurements.kineto.trace import Trace, read_trace
 from simcore.validate.trace_terms import RankStep, explained
-from simcore.workload.permission import trusts_call
+from simcore.workload.settings import trusts_call
 
 
 def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:

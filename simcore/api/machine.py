@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.base.database import fold_name
 from simcore.base.errors import Problems, UsageError
-from simcore.workload.permission import names_code, permitted, trusts_call
+from simcore.workload.settings import names_code, permitted, trusts_call
 
 if TYPE_CHECKING:
     from simcore.calibrate.machine.curves import Curve

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.answer.request import is_max, make_request
 from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
-from simcore.api.result import Call
+from simcore.api.result import Call, takes_job, takes_options
 from simcore.api.results import Prediction
-from simcore.api.signatures import takes_job, takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.question import one_question
 from simcore.base.units import number_problems

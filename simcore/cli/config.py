@@ -174,7 +174,7 @@ def with_defaults(
     accepts repeatedly, besides those of a job. A model on the command line may be Python code; one
     that a file names may be only with ``allow_code``. Raises InvalidConfig, CodeRefused.
     """
-    from simcore.workload.permission import TrustedName, name_in_file
+    from simcore.workload.settings import TrustedName, name_in_file
 
     lists = (*repeated_words(), *lists)
     result = dict(words)

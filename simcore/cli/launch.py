@@ -32,8 +32,8 @@ def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]
 
 def model_in(launch: str, problems: list[str]) -> Any:
     """The model that a launch file names or describes; None, with a message, if it does neither."""
-    from simcore.workload.permission import UntrustedName
     from simcore.workload.resolve import resolve_model
+    from simcore.workload.settings import UntrustedName
 
     try:
         read = read_launch(launch)

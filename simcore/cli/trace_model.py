@@ -31,7 +31,7 @@ def trace_model(
     ] = None,
 ) -> None:  # fmt: skip
     """Trace a module, without a GPU or memory for its weights, to a file that needs no torch."""
-    from simcore.workload.permission import TrustedName
+    from simcore.workload.settings import TrustedName
     from simcore.workload.trace import trace_data
     from simcore.workload.trace.yamlout import yaml_text
 

@@ -27,8 +27,8 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
 from simcore.planning.space import ALIKE, Form, Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
-from simcore.request.layout import layout_of
 from simcore.request.make import LookedUp, look_up, resolved
+from simcore.request.model_settings import layout_of
 from simcore.request.resolved import Request
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout

@@ -30,7 +30,7 @@ from simcore.planning.space import CUTS, Space, make_space
 from simcore.request.inputs import Attempts
 from simcore.request.model_settings import usual_length
 from simcore.request.training_library import AUTO, assumed_of
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import splits

@@ -30,7 +30,7 @@ from simcore.strategy.optimizers import OPTIMIZERS, implementations
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import PROGRAMS
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import HYBRID, SINGLE
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS

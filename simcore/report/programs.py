@@ -9,7 +9,7 @@ from typing import Any
 
 from simcore.strategy.optimizers import implementation_of, optimizer_named
 from simcore.strategy.programs import PROGRAMS, StatedFact, facts_of, program_named
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 
 _WIDTH = 100
 #: What is shown of an optimizer, where it is not 0.

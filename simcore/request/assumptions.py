@@ -9,7 +9,7 @@ from simcore.base.errors import nearest
 from simcore.base.names import Changed
 from simcore.hardware.profile import Profile
 from simcore.request.inputs import Attempts, Inputs
-from simcore.request.layout import context_note, routing_notes, strategy_note
+from simcore.request.model_settings import context_note, routing_notes, strategy_note
 from simcore.request.resolved import Loading
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload

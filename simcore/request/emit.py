@@ -17,7 +17,7 @@ from simcore.strategy.dialects.runnable import folder_of
 from simcore.strategy.layout import DEFAULT_SCHEDULE, DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import Strategy
 
 #: Options that the program reading the file decides, with their default.

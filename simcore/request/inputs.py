@@ -13,8 +13,16 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import names_in_nccl_algo
 from simcore.physics.collectives.nccl import PROTOCOLS
-from simcore.request.layout import layout_of, routing_of, routing_settings, usual_strategy
-from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of, usual_length
+from simcore.request.model_settings import (
+    SWITCHED,
+    compiled_of,
+    layout_of,
+    overrides_of,
+    routing_of,
+    routing_settings,
+    usual_length,
+    usual_strategy,
+)
 from simcore.request.training_library import Library, library_of
 from simcore.strategy.communication import FREE, Allowed, parse_allowed, parse_overlap
 from simcore.strategy.layout import BALANCED, Layout
@@ -22,7 +30,7 @@ from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.precision import precision_named, with_main_grads
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     hybrid,

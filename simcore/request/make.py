@@ -31,7 +31,7 @@ from simcore.strategy.optimizers import fitted
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import check_shares, read_options
 from simcore.strategy.precision import with_remainders
-from simcore.strategy.programs.program import PLAIN
+from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import (
     Buckets,
     NcclLimits,

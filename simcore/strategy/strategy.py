@@ -14,7 +14,7 @@ from simcore.strategy.communication import DEFAULT, FREE, Allowed, Overlap
 from simcore.strategy.layout import BALANCED, Routing
 from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
-from simcore.strategy.programs.program import PLAIN, Program
+from simcore.strategy.programs.mechanisms import PLAIN, Program
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.base.record import replace
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.network import library_values
-from simcore.hardware.paths import Path, cluster_paths, over_nvlink, places
+from simcore.hardware.paths import Path, cluster_paths, library_values, over_nvlink, places
 from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac

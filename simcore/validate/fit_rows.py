@@ -11,8 +11,7 @@ from simcore.base.errors import SimcoreError
 from simcore.calibrate.steps.model import WORK, FitRow, Parameter, axes_of, response, shares_of
 from simcore.calibrate.steps.residual import Traits
 from simcore.hardware.calibrations import CalibratedKnob
-from simcore.hardware.network import Unstated, unstated_network
-from simcore.hardware.paths import places
+from simcore.hardware.paths import Unstated, places, unstated_network
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
 from simcore.timing.points import Points

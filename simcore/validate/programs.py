@@ -31,7 +31,7 @@ from simcore.calibrate.steps.model import (
 )
 from simcore.calibrate.steps.residual import PARTS, Traits, part_covariances
 from simcore.calibrate.steps.solver import ROW_SD_LOG
-from simcore.hardware.network import unstated_network
+from simcore.hardware.paths import unstated_network
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
 from simcore.timing.points import KNOBS

@@ -29,7 +29,7 @@ from simcore.validate.formats import (
     typed,
 )
 from simcore.validate.processes import in_order
-from simcore.workload.permission import CodeRefused, name_in_file
+from simcore.workload.settings import CodeRefused, name_in_file
 
 #: Most rows of a table: each is a prediction of some milliseconds.
 MOST_ROWS = 20_000

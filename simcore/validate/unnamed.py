@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from simcore.request.layout import layout_of
+from simcore.request.model_settings import layout_of
 from simcore.request.training_library import library_of
 from simcore.validate.case import Case
 from simcore.workload.models import Scalar

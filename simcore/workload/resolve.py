@@ -5,7 +5,7 @@ latte-xl              an entry of models_db; Llama-3.1-8B-Instruct-bnb-4bit name
 my-model.yaml         a file in the format of models_db
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module; it is run if a person typed the name
-                      (permission.py) and refused if a file contains it
+                      (settings.py) and refused if a file contains it
 timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
 arch:transformer      an architecture, whose dimensions are settings of the job (settings.py)
 """
@@ -34,8 +34,15 @@ from simcore.workload.models import (
     Training,
     of_alias,
 )
-from simcore.workload.permission import names_code, permitted
-from simcore.workload.settings import GIVEN, PREFIX, arch_record, settings_given, with_settings
+from simcore.workload.settings import (
+    GIVEN,
+    PREFIX,
+    arch_record,
+    names_code,
+    permitted,
+    settings_given,
+    with_settings,
+)
 
 #: Words of a hub's name that its base model's name does not have, in the order in which they are
 #: left out; all these models have the same shapes. They say in which format the weights are stored,

@@ -1,22 +1,43 @@
-"""A model's settings as options of a job (``--set layers=16``), and models of free dimensions.
+"""A model as a person types it: its settings (``--set layers=16``), and names that may run code.
 
 A setting is a key of ``config`` in ``models_db``: an argument of the architecture's builder.
 ``arch:NAME`` is a model of which only the architecture is given.
+
+``package.module:function`` imports and calls the function that it names: where a person typed it,
+never where data has it. The type of the name carries the permission, and ``permitted`` checks it
+where the import happens:
+
+    TrustedName    typed on a command line or in a Python call
+    UntrustedName  read from a file; public functions refuse it too, although they trust plain text
+    str            of unknown origin: refused
+
+A name that is cut, joined or read once more becomes plain text, so code that loses the permission
+on the way is refused. Only ``split`` and ``strip`` preserve the type, because they take lists of
+models apart.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar, cast
 
-from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, did_you_mean
+from simcore.base.errors import (
+    LISTED,
+    InvalidConfig,
+    UnknownName,
+    UsageError,
+    did_you_mean,
+    nearest,
+)
 from simcore.base.figures import Figure
 from simcore.base.names import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load, networks
 from simcore.workload.models import (
+    ZOO_LISTS,
     FrozenRecord,
     ModelRecord,
     Scalar,
@@ -283,3 +304,115 @@ def _frozen_kinds(arch: str) -> dict[str, str]:
 
 def _figure(value: Scalar) -> Figure:
     return Figure(value=float(value), source=GIVEN)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Suffixes of data files.
+_FILES = (".yaml", ".yml", ".json")
+
+
+class CodeRefused(UsageError):
+    """A file names Python code, and nobody has permitted that the code runs."""
+
+
+class _Name(str):
+    """Text whose parts have the type of the whole."""
+
+    __slots__ = ()
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Self]:  # type: ignore[override]
+        """As ``str.split``; the parts are as trusted as the whole."""
+        return [type(self)(part) for part in super().split(sep, maxsplit)]
+
+    def strip(self, chars: str | None = None, /) -> Self:
+        """As ``str.strip``; the result is as trusted as the whole."""
+        return type(self)(super().strip(chars))
+
+
+class TrustedName(_Name):
+    """A model name that a person typed: the code that it names may run."""
+
+    __slots__ = ()
+
+
+class UntrustedName(_Name):
+    """A model name read from a file: the code that it names may not run."""
+
+    __slots__ = ()
+
+
+def names_code(text: str) -> bool:
+    """Whether a model name has the form ``package.module:function``.
+
+    A file, a library's model (``timm:NAME``) and an architecture (``arch:NAME``) do not.
+    """
+    path = Path(text)
+    library, colon, _ = text.partition(":")
+    if not colon or library in ZOO_LISTS or text.startswith(PREFIX):
+        return False
+    try:
+        return path.suffix not in _FILES and not path.exists()
+    except OSError:  # too long for a file's name
+        return False
+
+
+def permitted(text: str) -> TrustedName:
+    """The name, if the code that it names may run. Raises CodeRefused otherwise."""
+    if isinstance(text, TrustedName):
+        return text
+    raise _refusal(text)
+
+
+def name_in_file(text: str, where: str, *, allow_code: bool) -> TrustedName | UntrustedName:
+    """The model name ``text`` read from ``where``, a file or a line of one.
+
+    The text may be several names separated by commas. ``allow_code``: the user trusts the code that
+    the file names. Raises CodeRefused for code otherwise.
+    """
+    if allow_code:
+        return TrustedName(text)
+    for part in text.split(","):
+        if names_code(part.strip()):
+            raise _refusal(part.strip(), f"{where}: ")
+    return UntrustedName(text)
+
+
+def name_in_call(model: Any) -> Any:
+    """A model as a Python caller gave it, with its text, or each text of a list, made trusted."""
+    if isinstance(model, str):
+        return model if isinstance(model, _Name) else TrustedName(model)
+    if isinstance(model, list | tuple):
+        return [name_in_call(one) for one in model]
+    return model
+
+
+def trusts_call(at: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator of a public function: a person types its argument ``model``, the ``at``-th."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            words: dict[str, Any] = kwargs
+            if "model" in words:
+                words = {**words, "model": name_in_call(words["model"])}
+            values: tuple[Any, ...] = args
+            if len(values) > at:
+                values = (*values[:at], name_in_call(values[at]), *values[at + 1 :])
+            return function(*values, **words)
+
+        return call
+
+    return decorate
+
+
+def _refusal(text: str, where: str = "") -> CodeRefused:
+    library, _, name = text.partition(":")
+    meant = nearest(library, list(ZOO_LISTS), 1)
+    hint = f": did you mean {meant[0]}:{name}?" if meant else ""
+    return CodeRefused(
+        f"{where}model {str(text)!r} is Python code, which runs only where its name is typed on "
+        "the command line or in Python, or with --allow-code (in Python allow_code=True) if you "
+        f"trust the file that names it{hint}"
+    )

@@ -14,7 +14,7 @@ from simcore import api
 from simcore.base.errors import UsageError
 from simcore.validate.judge import judge
 from simcore.validate.table import read_table
-from simcore.workload.permission import UntrustedName
+from simcore.workload.settings import UntrustedName
 
 TABLE = f"id,model,gpus,step_time_s\na,{NAME},1x1xA100,0.1\nb,mnist-cnn,1x1xA100,0.001\n"
 #: Public functions that take a model, with what else they must be given.

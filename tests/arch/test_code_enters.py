@@ -116,5 +116,5 @@ def test_yaml_is_read_as_plain_data() -> None:
 
 def test_every_place_of_the_permission_is_documented() -> None:
     text = Path(ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    for word in ("--allow-code", "allow_code", "workload/permission.py", "pickle", "serve", "YAML"):
+    for word in ("--allow-code", "allow_code", "workload/settings.py", "pickle", "serve", "YAML"):
         assert word in text

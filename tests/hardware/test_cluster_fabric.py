@@ -6,8 +6,7 @@ import pytest
 
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.network import library_values
-from simcore.hardware.paths import cluster_paths
+from simcore.hardware.paths import cluster_paths, library_values
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import FLAT, NODES, Fabric, parse_fabric
 

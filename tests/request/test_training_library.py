@@ -11,7 +11,7 @@ import pytest
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import UsageError
-from simcore.request.layout import layout_of
+from simcore.request.model_settings import layout_of
 from simcore.request.resolved import Request
 from simcore.request.training_library import library_of
 from simcore.workload.resolve import model_of

@@ -15,13 +15,15 @@ from simcore.hardware.calibrations import TimedUpdate
 from simcore.physics.kernel import TrafficLimits
 from simcore.strategy.optimizers import Optimizer
 from simcore.strategy.programs.mechanisms import (
+    PLAIN,
     Fsdp,
     Gradients,
+    HostWork,
     OptimizerState,
+    Program,
     TrainerLoop,
 )
 from simcore.strategy.programs.mechanisms import Offload as OffloadsAs
-from simcore.strategy.programs.program import PLAIN, HostWork, Program
 from simcore.strategy.strategy import Offload
 from simcore.timing.quantities import FOREACH_TENSORS_PER_LAUNCH, Quantities, update_name
 from simcore.workload.graph import Op, Param, Workload

@@ -11,7 +11,7 @@ import pytest
 from simcore import api
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import NODES as NODE_RECORDS
-from simcore.request.layout import layout_of
+from simcore.request.model_settings import layout_of
 from simcore.request.training_library import library_of
 from simcore.validate.case import Case
 from simcore.validate.formats.row_rules import corpora_folder, rules_of

@@ -7,7 +7,7 @@ import numpy as np
 from simcore.calibrate.steps.model import FitRow, Parameter
 from simcore.calibrate.steps.residual import Traits
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.network import unstated_network
+from simcore.hardware.paths import unstated_network
 from simcore.hardware.profile import load_profile
 from simcore.validate.programs import Programs, telling_rows
 

@@ -15,7 +15,7 @@ from simcore.base.units import GIGA
 from simcore.strategy.options.values import command_words, options_typed
 from simcore.validate.formats.row_rules import corpora_folder
 from simcore.validate.table import read_table
-from simcore.workload.permission import TrustedName
+from simcore.workload.settings import TrustedName
 
 HEAD = "id,bound,step_ms,alloc_gb,device_gb,simcore_arguments\n"
 RESNET = ("predict --model torchvision:resnet50 --gpus 1xH200 --micro-batch 64 --precision fp32 "

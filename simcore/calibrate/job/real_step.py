@@ -17,7 +17,7 @@ from simcore.base.errors import UsageError
 from simcore.strategy.optimizers import implementation_of
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.permission import names_code, permitted
+from simcore.workload.settings import names_code, permitted
 from simcore.workload.trace.inputs import InputShape, parse_inputs
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import scalar_of

@@ -24,8 +24,8 @@ from simcore.request.resolved import Request
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
-from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import TrustedName
 
 #: Standard deviation of ln(step time) around the sum of the ops, if steps of fewer than two
 #: networks were measured. It is that of the reference networks on two cores before any multiplier

@@ -23,7 +23,7 @@ from simcore.base.figures import KeyedError, Part, Record, entry
 from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import CUT_RULES
-from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
+from simcore.strategy.programs.mechanisms import MAPPINGS, PLAIN, OfKind, Program, Runs
 from simcore.workload.models import setting_kinds
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simcore.base.conditions import holds
-from simcore.strategy.programs.program import OfKind
+from simcore.strategy.programs.mechanisms import OfKind
 
 
 class _Facts(dict[str, str]):

@@ -38,7 +38,7 @@ from simcore.base.errors import DataError, UnknownName
 from simcore.base.record import Same, dataclass
 from simcore.base.units import GIB, GIGA, MILLI
 from simcore.strategy.programs import program_named
-from simcore.strategy.programs.program import PLAIN, SCALED_A_TENSOR, Program, Runs
+from simcore.strategy.programs.mechanisms import PLAIN, SCALED_A_TENSOR, Program, Runs
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole, with_defaults
 from simcore.validate.formats.formulas import NoJobError

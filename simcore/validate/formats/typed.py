@@ -25,7 +25,7 @@ from simcore.strategy.options.values import options_typed, read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.validate.formats.row_rules import corpora_folder
-from simcore.workload.permission import name_in_file
+from simcore.workload.settings import name_in_file
 
 _MEMORY = {
     "alloc_gb": "peak_allocated_bytes",

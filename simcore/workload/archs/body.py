@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from simcore.base.record import replace
 from simcore.workload import ops
-from simcore.workload.archs.adapters import (
+from simcore.workload.archs import (
     ALL_LINEAR,
     AS_WIDE_AS_INPUT,
     QUANTISED_BYTES,

@@ -25,8 +25,15 @@ from dataclasses import replace
 from typing import Any
 
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS, FROZEN_BODY_LISTS, towers
-from simcore.workload.archs.adapters import adapters, assumptions
+from simcore.workload.archs import (
+    ARCHS,
+    BODY_LISTS,
+    FROZEN_ARCHS,
+    FROZEN_BODY_LISTS,
+    adapter_assumptions,
+    adapters,
+    towers,
+)
 from simcore.workload.archs.body import Body, check_targets, frozen_parts, frozen_weight_flop
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
 from simcore.workload.archs.lm_attention import rope
@@ -213,7 +220,7 @@ class BodyList(LayerList):
             frozen=(*frozen, *frozen_parts(built)), frozen_weight_flop=frozen_weight_flop(built),
             input_bytes=self._of(values, "input_bytes", 0.0),
             tokens_per_sample=self._of(values, "tokens", 0.0),
-            notes=(*assumptions(chosen), *left_out),
+            notes=(*adapter_assumptions(chosen), *left_out),
         )  # fmt: skip
         return net.replace(**self._of(values, "workload", {}))
 

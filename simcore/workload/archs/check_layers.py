@@ -15,8 +15,7 @@ from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, did_you_mean
 from simcore.base.figures import KeyedError
 from simcore.workload import ops
-from simcore.workload.archs import KERNELS, network_file, networks
-from simcore.workload.archs.adapters import adapters
+from simcore.workload.archs import KERNELS, adapters, network_file, networks
 from simcore.workload.archs.formulas import FUNCTIONS, formula
 from simcore.workload.archs.tape import Tape
 from simcore.workload.graph import Frozen, Kernel, KernelKind, Workload

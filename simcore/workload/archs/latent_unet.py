@@ -12,8 +12,7 @@ from typing import Literal
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, check_names
-from simcore.workload.archs.adapters import Adapters, adapters
+from simcore.workload.archs import ARCHS, Adapters, adapters, check_names
 from simcore.workload.archs.body import Body, check_targets
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.tape import T, Tape

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
-from simcore.workload.archs.adapters import Adapters
+from simcore.workload.archs import Adapters
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, RankShare, dense, experts

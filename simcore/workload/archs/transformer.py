@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 from simcore.base.record import dataclass, replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, check_names, settings_by_part
-from simcore.workload.archs.adapters import adapters, assumptions
+from simcore.workload.archs import (
+    ARCHS,
+    adapter_assumptions,
+    adapters,
+    check_names,
+    settings_by_part,
+)
 from simcore.workload.archs.body import Body, check_targets, frozen_parts, frozen_weight_flop
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
 from simcore.workload.archs.lm_layer import (
@@ -423,5 +428,5 @@ def build(
         uneven_flop=uneven_flop,
         input_bytes=2.0 * INT64_BYTES * sizes.seq_len,  # tokens and labels
         tokens_per_sample=sizes.seq_len,
-        notes=(*assumptions(m.adapters), *left_out),
+        notes=(*adapter_assumptions(m.adapters), *left_out),
     )  # fmt: skip

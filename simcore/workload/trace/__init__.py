@@ -13,7 +13,7 @@ from typing import Any
 
 from simcore.base.errors import UsageError
 from simcore.workload.models import ModelRecord
-from simcore.workload.permission import TrustedName, permitted
+from simcore.workload.settings import TrustedName, permitted
 from simcore.workload.trace import cache, loaded
 from simcore.workload.trace.inputs import InputShape, parse_inputs
 from simcore.workload.trace.zoos import AttentionForm, zoo_of

@@ -16,7 +16,7 @@ from simcore.base.errors import UsageError, did_you_mean, nearest
 from simcore.base.record import dataclass
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
-from simcore.workload.permission import TrustedName, permitted
+from simcore.workload.settings import TrustedName, permitted
 from simcore.workload.trace.convert import converted, noted
 from simcore.workload.trace.depth import (
     SHALLOW,

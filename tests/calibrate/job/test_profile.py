@@ -46,7 +46,7 @@ from simcore.request.resolved import Request
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
-from simcore.workload.permission import TrustedName
+from simcore.workload.settings import TrustedName
 from simcore.workload.trace.flop import kernels_of
 from simcore.workload.trace.record import Piece
 

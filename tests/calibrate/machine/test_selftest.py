@@ -19,8 +19,8 @@ from simcore.calibrate.machine.selftest import (
     steps_to_run,
 )
 from simcore.calibrate.training import NETS, SELFTEST
-from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import TrustedName
 
 load_families()
 

@@ -13,7 +13,7 @@ from simcore.request.training_library import Library
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.programs import PROGRAMS, program_named
 from simcore.strategy.programs.kinds import kind_of
-from simcore.strategy.programs.program import OfKind
+from simcore.strategy.programs.mechanisms import OfKind
 from simcore.workload.models import ModelRecord, setting_kinds
 from simcore.workload.resolve import model_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from simcore.strategy.programs.mechanisms import Recompute, TensorLists, Zero3
-from simcore.strategy.programs.program import PLAIN, Program, Runs
+from simcore.strategy.programs.mechanisms import PLAIN, Program, Recompute, Runs, TensorLists, Zero3
 
 #: Mechanisms that are not off, zero or absent where nothing is said, each with its reason.
 SAID_BY_DEFAULT: dict[str, Any] = {

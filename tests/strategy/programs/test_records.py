@@ -17,7 +17,7 @@ from simcore.strategy.communication import parse_overlap
 from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.precision import MAIN_GRADS, PRECISIONS
 from simcore.strategy.programs import PROGRAMS, aliases, facts_of, program_named, program_names
-from simcore.strategy.programs.program import PLAIN, Program, Runs
+from simcore.strategy.programs.mechanisms import PLAIN, Program, Runs
 from simcore.workload.models import MODELS, ModelRecord
 from simcore.workload.recompute import modules_named
 

@@ -19,8 +19,8 @@ from simcore.cli.main import run
 from simcore.workload import trace as tracing
 from simcore.workload.archs.traced import read_ops
 from simcore.workload.models import ModelRecord
-from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import TrustedName
 from simcore.workload.trace.convert import converted
 from simcore.workload.trace.estimate import estimate_memory
 from simcore.workload.trace.inputs import parse_input, parse_inputs

@@ -7,7 +7,7 @@ import pytest
 
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.network import network_assumptions, unstated_network
+from simcore.hardware.paths import network_assumptions, unstated_network
 from simcore.hardware.profile import load_profile
 
 BLIND = load_profile()

@@ -8,7 +8,8 @@ import pytest
 from evil import NAME, Evil
 
 from simcore.answer.request import make_request
-from simcore.workload.permission import (
+from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import (
     CodeRefused,
     TrustedName,
     UntrustedName,
@@ -17,7 +18,6 @@ from simcore.workload.permission import (
     names_code,
     permitted,
 )
-from simcore.workload.resolve import resolve_model
 from simcore.workload.trace import trace_callable, trace_data
 from simcore.workload.trace.callables import build, find_callable
 
