@@ -1,26 +1,40 @@
-"""Memory over one training step: bytes by term, the allocator's state, and the device's limit."""
+"""Memory over one training step: bytes by term, the allocator's state, and the device's limit.
+
+Also what the first step takes beyond the others while cuDNN's algorithms are timed.
+With ``torch.backends.cudnn.benchmark`` PyTorch before 2.0 times every algorithm of a convolution
+when it first meets its shape. It allocates the largest workspace among them, unless that exceeds
+what the device has free; then the next largest (aten/src/ATen/native/cudnn/Conv_v7.cpp,
+getMaxWorkspaceSize). In forward that is the explicit matrix product's, which holds the input as a
+matrix: a row an output point, a column an input channel and tap (cuDNN's documentation,
+CUDNN_CONVOLUTION_FWD_ALGO_GEMM). Half precision is computed in fp32 (ATen/cudnn/Descriptors.h), and
+the matrix is counted in that width. Backward has no such algorithm. A process's memory never
+shrinks below what its fullest moment reserved in nvidia-smi's maximum.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.record import dataclass
+from simcore.base.record import Same, dataclass
+from simcore.base.units import FP32_BYTES
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
 from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
+from simcore.memory.moments import COPY, SAVED, WORKING, held_at_ticks
 from simcore.memory.outside import engine_workspaces, workspace_bytes
 from simcore.memory.result import Replay
 from simcore.memory.terms import OUTSIDE
 from simcore.request.resolved import Request
+from simcore.step.transients import saved_bytes
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Kernel, Workload
 
 #: Terms in the order in which they are stacked, from the bottom: first those that stay.
 STACK = (
@@ -29,6 +43,12 @@ STACK = (
     "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
     "gradient_copies",
 )  # fmt: skip
+
+#: Convolutions with an input matrix. That of a pointwise one is the input itself, and depthwise
+#: ones run kernels of PyTorch's own.
+_WITH_MATRIX = ("conv", "conv_winograd")
+#: Terms of what exists before the first forward.
+BEFORE_FORWARD = ("parameters", "ema", "frozen_models", "gradient_buckets")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +158,10 @@ def memory_timeline(
 
 
 def peak_reserved_bytes(request: Request) -> float:
-    """``memory_timeline(request).peak_reserved_bytes`` without the timeline."""
+    """``memory_timeline(request).peak_reserved_bytes``, or what a search for algorithms needs more.
+
+    The timeline is of steps whose convolutions' algorithms are known.
+    """
     memory, limit, batch = fullest(request)
     workload, outside = request.held_workload, float(sum(memory.terms[t][0] for t in OUTSIDE))
     architectures = {g.gpu.architecture for g in request.cluster.groups}
@@ -147,9 +170,43 @@ def peak_reserved_bytes(request: Request) -> float:
         request.cluster.n_gpus, request.growing_segments,
         workspace_bytes(architectures, engine_workspaces(request.strategy, workload)),
     )  # fmt: skip
-    if memory.needed[0] <= limit and (peak := replayed(inf)) <= limit - outside:
-        return peak  # no limit changes it: one replay for devices of any size
-    return replayed(max(limit - outside, 0.0))
+    room = max(limit - outside, 0.0)
+    searched = 0.0
+    if request.cudnn_benchmark:
+        before = sum(float(memory.terms[t][0]) for t in BEFORE_FORWARD if t in memory.terms)
+        searched = searched_bytes(workload, request.strategy, float(batch), before, room)
+    if memory.needed[0] <= limit and (peak := replayed(inf)) <= room:
+        return max(peak, searched)  # no limit changes it: one replay for devices of any size
+    return max(replayed(room), searched)
+
+
+def matrix_bytes(kernel: Kernel, batch: float) -> float:
+    """Bytes of the matrix that an explicit product makes of a convolution's input; 0 for others."""
+    if kernel.kind not in _WITH_MATRIX:
+        return 0.0
+    sizes = (kernel.m, kernel.k, kernel.groups)
+    return FP32_BYTES * prod(a.fixed + a.per_sample * batch for a in sizes)
+
+
+def searched_bytes(
+    workload: Workload, strategy: Strategy, batch: float, stays: float, room: float
+) -> float:
+    """Most bytes that tensors and workspaces take while algorithms are timed.
+
+    ``stays``: bytes of tensors that exist before the first forward; ``room``: what the device has
+    for tensors and workspaces.
+    """
+    p, most = strategy.precision, 0.0
+    for block in workload.instances():
+        again = strategy.recompute == "full" and block.recomputable
+        ticks = held_at_ticks(Same(block), p, pins=not again, again=again)
+        for op, tick in zip(block.ops, ticks, strict=False):
+            live = stays + batch * (tick[SAVED] + tick[WORKING]) + p.cast_bytes * tick[COPY]
+            needed = (live + matrix_bytes(kernel, batch) for kernel in op.fwd)
+            most = max(most, *(n for n in needed if n <= room), 0.0)
+        kept = saved_bytes(block.kept_input, p) if again else ticks[len(block.ops) - 1][SAVED]
+        stays += batch * kept + p.cast_bytes * ticks[len(block.ops) - 1][COPY]
+    return float(most)
 
 
 @lru_cache(maxsize=100)

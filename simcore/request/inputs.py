@@ -252,6 +252,7 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> None:
     )
     make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
     make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
+    make("searched", lambda: on_or_off("cudnn-benchmark", options.get("cudnn_benchmark")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
 

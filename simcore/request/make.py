@@ -162,6 +162,7 @@ def resolved(found: LookedUp, **recompute: Any) -> ReadRequest:
         ),
         placed=placed,
         eager_kernels=tries["eager"],
+        cudnn_benchmark=tries["searched"],
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
         software_assumed=inputs.library.assumed,

@@ -61,6 +61,7 @@ class Request:
     assumptions: tuple[str, ...] = ()
     placed: Placed | None = None
     eager_kernels: bool = False
+    cudnn_benchmark: bool = False
     growing_segments: bool = False
     compiled: bool = False
     shares: tuple[int, ...] = ()

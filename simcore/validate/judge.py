@@ -16,7 +16,7 @@ from simcore.base.figures import Z80, Interval
 from simcore.base.record import dataclass, replace
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import stage_allocated_bytes
-from simcore.memory.over_time import memory_timeline
+from simcore.memory.over_time import peak_reserved_bytes
 from simcore.memory.result import MemoryResult, bounds_80
 from simcore.request.resolved import Request
 from simcore.strategy.options import Options
@@ -281,7 +281,7 @@ def shown_bytes(request: Request, memory: MemoryResult) -> float:
     if request.placed is not None:
         return memory.shown_bytes
     outside = memory.device_bytes - memory.reserved_bytes
-    return memory_timeline(request).peak_reserved_bytes + outside
+    return peak_reserved_bytes(request) + outside
 
 
 def _direct_scores(

@@ -220,6 +220,13 @@ EXPERT = (
         control=Control(label="Load all kernels at start", unsaid="off", example="on"),
     ),
     Option(
+        name="cudnn_benchmark", heading="Expert", kind=Switch(), unsaid=False,
+        help="The first step times all of cuDNN's algorithms for each convolution, with the "
+             "largest workspace that is free (torch.backends.cudnn.benchmark, before PyTorch 2.0).",
+        more="It counts in what nvidia-smi and max_memory_reserved show.",
+        resolved="cudnn_benchmark",
+    ),
+    Option(
         name="profile", heading="Expert",
         kind=Made("simcore.hardware.profile:Profile", made_by="read_calibration"),
         help="A calibration as a Python object, made by read_calibration. Only in Python; "

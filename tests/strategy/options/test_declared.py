@@ -16,8 +16,8 @@ OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
     "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node", "fabric",
     "nccl_algo", "nccl_proto", "nccl_version", "launch_blocking", "calibration",
-    "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
-    "mean_seq_len", "packing",
+    "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "cudnn_benchmark",
+    "profile", "mean_seq_len", "packing",
 }  # fmt: skip
 #: Options of which several values beside each other are no sweep: switches, files, lists of names.
 OF_NO_SWEEP = {
@@ -28,7 +28,8 @@ OF_NO_SWEEP = {
     "reentrant",
     "nccl_algo", "nccl_proto", "nccl_version", "optimizer_impl", "grad_clip", "ema",
     "launch_blocking", "calibration",
-    "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
+    "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels",
+    "cudnn_benchmark", "profile",
     "sample_load", "epoch_samples",
 }  # fmt: skip
 #: Values where nothing is said, of options that no other default decides.
@@ -41,7 +42,7 @@ UNSAID = {
     "offload_layers": 0, "main_grads": "weights", "fp8_params": False, "growing_segments": False,
     "update_in_backward": False,
     "launch_blocking": False, "calibration": "blind", "gather_tensors": False,
-    "eager_kernels": False,
+    "eager_kernels": False, "cudnn_benchmark": False,
 }  # fmt: skip
 #: Whole numbers of which none is a value too.
 FROM_ZERO = {
