@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from simcore.base.units import MICRO
+
 #: Public collections behind the op tables, by key. A figure whose source is several keys joined by
 #: ``+`` is pooled over these collections.
 SOURCES: Final[Mapping[str, str]] = {
@@ -61,6 +63,21 @@ ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
         "bytes)"),
     ("memory_efficiency", "copy", "pooled", ""): (
         0.80, 0.15, "strided on one side; a plain stream reaches 0.74 to 0.95 (gpu-benches)"),
+}  # fmt: skip
+
+#: (class, GPU) -> figures of a device whose op tables are not among those that predictions are
+#: compared with, fitted with the same formulas: share of the peak, rows, further figures.
+#: GB300: products of TensorRT-LLM in aiconfigurator 095f58a5 (systems/data/gb300/gemm/trtllm/
+#: 1.3.0rc20), of the shapes that the tables have for B300. Those in NVFP4 are left out: they take
+#: kernels tuned for GB200 (flashinfer, pull request 2303), half of whose rate is lost at 2,000
+#: elements of depth on GB300 and B300 and at 210 on GB200.
+FITTED_APART: Final[Mapping[tuple[str, str], tuple[float, int, Mapping[str, float]]]] = {
+    ("gemm_tensor16", "GB300"): (
+        0.801, 3109, {"memory": 0.754, "wave": 0.09, "depth": 1.0, "start": 2.62 * MICRO}),
+    ("gemm_tensor8", "GB300"): (
+        0.785, 3109, {"memory": 0.623, "wave": 0.65, "depth": 1.0, "start": 14.6 * MICRO}),
+    ("gemm_block8", "GB300"): (
+        0.776, 2260, {"memory": 0.696, "wave": 0.0, "depth": 180.0, "start": 6.4 * MICRO}),
 }  # fmt: skip
 
 #: Bandwidth in GB/s of a stream benchmark (mean of scale and triad, all threads resident) on

@@ -26,7 +26,7 @@ from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.curve_fits import robust_sd
-from simcore.calibrate.ops.assumed import ASSUMED, BACKWARD_RATIO, HOST
+from simcore.calibrate.ops.assumed import ASSUMED, BACKWARD_RATIO, FITTED_APART, HOST
 from simcore.calibrate.ops.card_figures import card_section
 from simcore.calibrate.ops.clocks import (
     ClockRatios,
@@ -254,6 +254,11 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         "memory_efficiency": {k: v for k, v in memory.items() if v},
     }
     profile["power"] = _power(profile["compute_efficiency"])
+    for (cls, gpu), (value, n, beside) in FITTED_APART.items():
+        if cls in found and family_of(gpu) not in without:
+            spread = _spread(fits.kernels[cls])
+            leaf = figure(value, spread, "aic", n, "a table of its own", beside=beside)
+            compute[cls].setdefault("by_gpu", {})[gpu] = leaf
     add_published(profile["compute_efficiency"])
     for (section, kind, level, key), (value, sd, note) in ASSUMED.items():
         leaf = figure(value, sd, "assumption", note=note)

@@ -251,6 +251,35 @@ def test_the_family_left_out_tells_nothing() -> None:
     assert without["pooled"]["value"] == without["by_gpu"]["A100-SXM-80GB"]["value"]
 
 
+def test_figures_fitted_apart_are_those_of_their_table_and_of_no_family(tmp_path: Path) -> None:
+    # Milliseconds of TensorRT-LLM's products on GB300 (m, n, k), which no table here has.
+    timed = {
+        "bf16": {(8192, 8192, 8192): 0.5886, (4096, 12288, 4096): 0.2163},
+        "fp8": {(8192, 8192, 8192): 0.4031, (4096, 12288, 4096): 0.1459},
+        "fp8_block": {(8192, 8192, 8192): 0.3403, (4096, 12288, 4096): 0.1228},
+    }  # fmt: skip
+    head = "gpu,dtype,op,m,n,k,batch,layout,time_us,timing,power_w,kernel,source"
+    rows = [
+        f"GB300,{dtype},linear,{m},{n},{k},1,TN,{1e3 * ms},graph_burst,,x,AIC/gb300/trtllm/1"
+        for dtype, shapes in timed.items() for (m, n, k), ms in shapes.items()
+    ]  # fmt: skip
+    (table := tmp_path / "gemm.csv").write_text("\n".join([head, *rows]) + "\n")
+    profile, gpu = load_profile(), GPUS["GB300"]
+    for batch in read_op_rows(table).items:
+        own = profile.class_figures(batch.cls, gpu)
+        figures = OpFigures(own.share.value, own.memory, own.start_s, own.wave_frac, own.half_depth)
+        assert own.level == "own"
+        assert op_time_s(batch, gpu, figures) == pytest.approx(batch.time_s, rel=0.1)
+    # They tell nothing of GB300's relatives, and nothing where their family is left out.
+    shapes = gemm_batch(np.random.default_rng(5), OpFigures(0.7, 0.75, MICRO), gpu="B200-SXM")
+    fits = op_fit.fit_ops([shapes])
+    table16 = op_fit.profile_from(fits)["compute_efficiency"]["gemm_tensor16"]
+    assert {"B200-SXM", "GB300"} <= table16["by_gpu"].keys()
+    assert table16["by_family"]["Blackwell"]["value"] == table16["by_gpu"]["B200-SXM"]["value"]
+    left_out = op_fit.profile_from(fits, {"Blackwell"})["compute_efficiency"]
+    assert "GB300" not in left_out.get("gemm_tensor16", {}).get("by_gpu", {})
+
+
 def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
     rng = np.random.default_rng(6)
     like = gemm_batch(rng, OpFigures(0.8, 0.75, MICRO), n=600)
