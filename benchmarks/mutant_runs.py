@@ -4,8 +4,9 @@ All tests are imported once; every file of tests then runs in a fork, which note
 each test enters. A mutant inside a function becomes its code in a further fork, which runs the
 tests that enter it, the quickest first, then the others of the same files: a file that never enters
 it cannot notice. A mutant of what runs at import (a constant, a default) is imported in a fork of a
-process that has no module of simcore yet, and runs all tests that mirror its module. What a test
-reaches only in a process that it starts itself is not mutated there.
+process that has no module of simcore yet, but all that tests import beside it, and runs all tests
+that mirror its module: the quickest that enter the module first, for these notice most, and file by
+file the others. What a test reaches only in a process that it starts itself is not mutated there.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
     import hypothesis  # noqa: F401
     import torch  # noqa: F401
 
-    at_import: list[tuple[int, list[str], int]] = []
+    at_import: list[tuple[int, list[str], float]] = []
+    beside: list[str] = []
     reading, writing = os.pipe()
     process = os.fork()
     if not process:
@@ -95,18 +97,22 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
             answer = json.loads(line)
             if "error" in answer:
                 raise RuntimeError(answer["error"])
-            if answer["outcome"] == "at import":
-                at_import.append((answer["number"], answer["order"], answer["entering"]))
+            if "beside" in answer:
+                beside = answer["beside"]
+            elif answer["outcome"] == "at import":
+                at_import.append((answer["number"], answer["order"], answer["seconds"]))
             else:
                 hear(answer["number"], answer["outcome"], answer["entering"])
     os.waitpid(process, 0)
+    if at_import:
+        _import_beside(beside)
     tasks = [
-        (lambda number=number, order=order: _passes_imported(changes[number], root, order))
-        for number, order, _ in at_import
+        partial(_passes_imported, changes[number], root, order) for number, order, _ in at_import
     ]
-    for task, passed in _forks(tasks, jobs, [_LIMIT_S * _LIMIT_RATIO] * len(tasks)):
-        number, _, entering = at_import[task]
-        hear(number, _OUTCOMES[passed], entering)
+    limits = [_LIMIT_RATIO * (_LIMIT_S + seconds) for *_, seconds in at_import]
+    for task, passed in _forks(tasks, jobs, limits):
+        number, order, _ = at_import[task]
+        hear(number, _OUTCOMES[passed], len(order))
 
 
 #: By whether the tests pass; None: they were stopped.
@@ -166,6 +172,7 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
 
     def work(loop: _Loop, items: list[pytest.Item]) -> None:
         imported = at_import.end()
+        say(beside=_beside(root))
         gc.unfreeze()
         reaches = _reaches(loop, items, root, jobs)
         functions = _live_functions(root)
@@ -184,7 +191,8 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
             enter = sum(bool(reach.places & (places or set())) for _, reach in order)
             if places is None:
                 ids = [reach.test for _, reach in order]
-                say(number=number, outcome="at import", order=ids, entering=len(ids))
+                seconds = sum(reach.seconds for _, reach in order)
+                say(number=number, outcome="at import", order=ids, seconds=seconds)
                 continue
             chosen = [item for item, _ in order]
             numbers.append(number)
@@ -199,6 +207,22 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
         say(error=loop.error or "pytest cannot collect the tests")
 
 
+def _beside(root: Path) -> list[str]:
+    """The modules that tests import beside the repository's own."""
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None)) and not Path(file).is_relative_to(root)
+    ]
+
+
+def _import_beside(names: Sequence[str]) -> None:
+    """Import modules once for all forks; what needs more than an import stays for the tests."""
+    for name in names:
+        with suppress(Exception):
+            import_module(name)
+
+
 def _is_below(test: str, paths: Sequence[str]) -> bool:
     file = test.partition("::")[0]
     return any(file == path or file.startswith(path + "/") for path in paths)
@@ -209,7 +233,8 @@ def _in_order(
 ) -> list[tuple[pytest.Item, Reach]]:
     """The tests of a change, those that enter it first, and of these the quickest first.
 
-    Of changes at import (``places`` is None) all tests may notice; first those that enter the file.
+    The others follow file by file, the quickest file first. Of changes at import (``places`` is
+    None) all tests may notice; first those that enter the module.
     """
 
     def enters(reach: Reach) -> bool:
@@ -218,8 +243,11 @@ def _in_order(
         return bool(reach.places & places)
 
     first = sorted((one for one in mirrored if enters(one[1])), key=lambda one: one[1].seconds)
-    files = {item.path for item, _ in (mirrored if places is None else first)}
-    return first + [one for one in mirrored if not enters(one[1]) and one[0].path in files]
+    files: dict[Path, float] = defaultdict(float)
+    for item, reach in mirrored if places is None else first:
+        files[item.path] += reach.seconds
+    others = [one for one in mirrored if not enters(one[1]) and one[0].path in files]
+    return first + sorted(others, key=lambda one: (files[one[0].path], one[0].path))
 
 
 def _reaches(loop: _Loop, items: list[pytest.Item], root: Path, jobs: int) -> dict[str, Reach]:

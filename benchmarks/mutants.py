@@ -46,6 +46,9 @@ OPERATORS = (
     "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue",
     "core/NumberReplacer", "core/ZeroIterationForLoop",
 )  # fmt: skip
+#: What a star is part of that is no operator: parameters given by name alone, and a mapping in
+#: braces that another is put into. Its mutants compute the same, or are no Python.
+_NO_OPERATORS = ("parameters", "dictorsetmaker")
 #: Starts of lines of which every mutant computes the same as the module, each with its reason.
 EQUIVALENT_LINES = {
     "@dataclass": "flags that forbid writing or save memory compute nothing",
@@ -274,13 +277,14 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     equal = {key[1:] for key in EQUIVALENT if name == f"simcore/{key[0]}"}
     for operator_name in OPERATORS:
         operator, short = get_operator(operator_name)(), operator_name.removeprefix("core/")
-        places = [place for node in nodes for place in operator.mutation_positions(node)]
+        places = [(node, start) for node in nodes for start, _ in operator.mutation_positions(node)]
         arguments = tuple(word for of, word in EQUIVALENT_ARGUMENTS if of == operator_name)
         passed: Counter[str] = Counter()
-        for occurrence, ((row, column), _) in enumerate(places):
+        for occurrence, (node, (row, column)) in enumerate(places):
             line = lines[row - 1]
             same = line.lstrip().startswith(tuple(EQUIVALENT_LINES))
             same = same or line[:column].endswith(arguments)
+            same = same or ("Binary" in short and node.parent.type in _NO_OPERATORS)
             for part in {part for of, part, _ in equal if of == short and part in line}:
                 key = short, part, passed[part]
                 passed[part] += 1

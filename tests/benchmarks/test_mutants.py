@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.mutants import Mutant, drawn, lower_bound, part_of
+from benchmarks.mutants import ROOT, Mutant, change_of, drawn, lower_bound, mutants_of, part_of
 
 
 def test_the_parts_of_a_draw_hold_each_of_its_mutants_once() -> None:
@@ -28,3 +28,16 @@ def test_the_lower_bound_is_where_the_share_lies_on_the_edge_of_its_normal_inter
     assert p < 0.8 and 0.8 - p == pytest.approx(1.959964 * (p * (1 - p) / 10) ** 0.5)
     assert lower_bound(0, 10) == pytest.approx(0.0, abs=1e-12)
     assert lower_bound(0, 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "stars"), [("step/program.py", "self, *, "), ("strategy/programs/program.py", ", **")]
+)
+def test_stars_that_are_no_operators_are_not_mutated(name: str, stars: str) -> None:
+    """Between parameters and before a mapping: what is left is all Python, and differs."""
+    file = ROOT / "simcore" / name
+    assert stars in file.read_text(encoding="utf-8")
+    changes = [change_of(m) for m in mutants_of(file) if "BinaryOperator" in m.operator]
+    for change in changes:
+        assert compile(change.after, name, "exec").co_code is not None
+        assert change.after.count(stars) == change.before.count(stars)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import KIB, MIB
-from simcore.memory.allocator import replay
+from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.result import Replay
 
 
@@ -285,3 +285,13 @@ def test_a_block_without_a_whole_page_gives_nothing_back() -> None:
     result = run(*events, expandable_segments=True, limit_bytes=40 * MIB)
     assert result.failed_at == 4
     assert {e.action for e in result.segment_events} == {"segment_map"}
+
+
+def test_the_peak_alone_is_that_of_the_whole_replay() -> None:
+    """20 MiB in a segment of 40, beside it 40 more: 80 reserved, and no place for it in 60."""
+    events: list[tuple[int, int | None]] = [(0, 40 * MIB), (0, None), (1, 20 * MIB), (2, 40 * MIB)]
+    assert peak_reserved(events) == (replay(events).peak_reserved_bytes, True)
+    assert peak_reserved(events) == (80 * MIB, True)
+    assert peak_reserved(events, 80 * MIB)[1] and not peak_reserved(events, 60 * MIB)[1]
+    # a segment that grows by pages of 20 MiB holds both
+    assert peak_reserved(events, 60 * MIB, expandable_segments=True) == (60 * MIB, True)

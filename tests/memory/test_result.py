@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from simcore.base.figures import Z80
@@ -16,6 +17,7 @@ from simcore.memory.result import (
     SMALL_BYTES,
     SMALL_SEGMENT_BYTES,
     MemoryResult,
+    Replay,
     Segments,
     bounds_80,
 )
@@ -107,3 +109,18 @@ def test_bounds_about_a_shorter_batch_keep_their_share_of_it() -> None:
     assert bounds_80(100.0, 20.0) == (80.0, 120.0)
     assert bounds_80(100.0, 150.0, 60.0) == (0.0, 250.0)
     assert bounds_80(0.0, 0.0) == (0.0, 0.0)
+
+
+def replayed(allocated: list[int], reserved: list[int]) -> Replay:
+    counts = [np.array(c, dtype=np.int64) for c in (allocated, allocated, reserved, reserved)]
+    return Replay(*counts, segments=(), segment_events=(), n_retries=0, failed_at=None)
+
+
+def test_peaks_of_a_replay_and_what_fragmentation_takes_of_them() -> None:
+    """40 reserved bytes at most, of which no more than 30 were ever in use: a quarter is lost."""
+    found = replayed([10, 30, 5], [20, 30, 40])
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (30, 40)
+    assert found.fragmentation_frac == 0.25
+    nothing = replayed([], [])
+    assert (nothing.peak_allocated_bytes, nothing.peak_reserved_bytes) == (0, 0)
+    assert nothing.fragmentation_frac == 0.0

@@ -183,3 +183,13 @@ def test_flows_hashed_to_spines_collide() -> None:
 def test_a_share_is_never_above_one() -> None:
     text = "kind: torus\nshape: [2, 2]\nlink: 9000 Gbit/s\n"
     assert got(text, 4, "all-to-all", 4) == Bottleneck(1.0, "")
+
+
+def test_shares_of_an_axis_are_those_of_each_size_and_one_within_a_node() -> None:
+    """Leaves of two nodes with uplinks of 2/8. Alone a pair of one leaf uses none of them; pairs
+    of every second node are two on each uplink, with a node's rate each: 1/4 / 2."""
+    record = read_fabric(f"name: made\n{TREE.format(2, 8)}", "made.yaml")
+    sizes = np.array([1.0, 2.0, 4.0, 2.0])
+    found = shares_on(record, 4, RATE, False)
+    assert found.share("ring", sizes) == pytest.approx([1.0, 1.0, 0.25, 1.0])
+    assert found.share("ring", sizes[:2], 2.0) == pytest.approx([1.0, 0.125])

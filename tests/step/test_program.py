@@ -16,11 +16,13 @@ from simcore.step.program import (
     ProgramBuilder,
     backward_stretches,
     gradient_buckets,
+    outline,
     recomputing,
     summed,
 )
 from simcore.step.together import together
-from simcore.workload.graph import Frozen, Workload
+from simcore.workload.graph import Frozen, Kernel, Op, Workload
+from simcore.workload.saved import NOTHING, Saved
 
 
 @st.composite
@@ -262,3 +264,24 @@ def test_gradients_of_routed_experts_are_counted_apart() -> None:
     ]  # fmt: skip
     assert gradient_buckets(two, 4, 1e9, 1e9) == [Bucket(880.0, 4, 2, 1.0, 800.0)]
     assert gradient_buckets(workload([block("bare", [])]), 4, 1, 1) == []
+
+
+def test_models_that_differ_in_ops_alone_have_one_outline() -> None:
+    """The graph of a step knows blocks, their parameters and order, but no kernels."""
+    small = block("a", [10, 20])
+    longer = replace(small, ops=(Op(name="o", fwd=(Kernel(kind="copy", low=9.0),)),),
+                     boundary=Saved(low=7.0), remade=Saved(low=5.0))  # fmt: skip
+    frozen = Frozen(name="f", resident_numel=9, ops=longer.ops)
+    parts = {"buffers_numel": 3, "n_buffers": 2, "sync_norms": 1}
+    one, other = (workload([b, block("z", [5])], [0, 1, 0], frozen=(frozen,), **parts)
+                  for b in (small, longer))  # fmt: skip
+    found = outline(other)
+    assert found is outline(one)
+    assert found.order == (0, 1, 0) and [b.params for b in found.blocks] == [
+        b.params for b in other.blocks
+    ]
+    assert (found.buffers_numel, found.n_buffers, found.sync_norms) == (3, 2, 1)
+    first = found.blocks[0]
+    assert not first.ops and not found.frozen[0].ops
+    assert first.boundary == first.remade == NOTHING
+    assert outline(workload([small, block("z", [6])])) is not found

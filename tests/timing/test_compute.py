@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from strategies import INF, kernel_rates, points, rates, strategy, workload
 
+from simcore.hardware.calibrations import MeasuredDevice, TimedKernel
+from simcore.hardware.spec import GPUS
 from simcore.physics.fill import attention_fill, conv_fill, matmul_fill
 from simcore.physics.kernel import FOUND, TrafficLimits
 from simcore.physics.slowest import expected_maximum
+from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import BATCHED, KINDS, KernelTable, kernel_table
 from simcore.step.program import Program
 from simcore.step.together import together
@@ -28,6 +31,7 @@ from simcore.timing.compute import (
 )
 from simcore.timing.evaluate import program_of
 from simcore.timing.rates import KernelRates, no_work
+from simcore.timing.timed import timed_kernels
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
 from simcore.workload.ops.attention import WindowKernel
 
@@ -414,3 +418,24 @@ def test_the_device_waits_for_host_work_that_depends_on_it() -> None:
     found = compute_times(joined, PLAIN, table, (device,), hosts)
     assert found.column.tolist() == [0, 1]
     assert found.micro_step_s[0, 0] == pytest.approx([18 + 6.5 / 8, 18 + 6.5 / 16])
+
+
+@pytest.mark.parametrize(("alone", "ratio"), [(None, 0.5), (2.0, 1.0)])
+def test_a_timed_kernel_corrects_the_formula_of_a_rank_alone(
+    alone: float | None, ratio: float
+) -> None:
+    """8 FLOP at batch 4, timed at 16 s where the formula has 32 s on this rank, 16 s alone.
+
+    The second entry, of batch 1, has the formula's time of a rank alone.
+    """
+    table = table_of(Kernel(kind="gemm", flop=8.0, m=Affine(0, 1), n=Affine(2), k=Affine(2)))
+    (text,) = [t for t in kernel_texts(table) if "gemm" in t]
+    first = 8.0 * ratio if alone is None else 4.0
+    kernels = [TimedKernel(kernel=text, precision="fp32", batch=n, seconds=s)
+               for n, s in ((4, 16.0), (1, first))]  # fmt: skip
+    gpu = GPUS["A100-SXM-80GB"]
+    timed = timed_kernels(MeasuredDevice(gpu=gpu.name, kernels=tuple(kernels)), gpu, FP32)
+    other = None if alone is None else kernel_rates(flop_per_s=alone)
+    device = replace(kernel_rates(), timed=timed, alone=other)
+    assert seconds(table, device, 4.0) == pytest.approx(32.0 * ratio)
+    assert seconds(table, device, 1.0) == pytest.approx(8.0 * ratio)

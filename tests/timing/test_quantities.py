@@ -383,3 +383,24 @@ def test_parameters_are_sent_by_the_ranks_that_own_them_with_zero_1_alone() -> N
         assert np.all(none.broadcasts_s == 0.0)
     silent = made("zero1", program=owned, axis={"use_comm": 0.0}).broadcasts_s
     assert np.all(silent == 0.0)
+
+
+# -- what a step waits for beside its strategy ---------------------------------------------------
+
+
+def test_norms_over_all_ranks_wait_in_each_micro_step() -> None:
+    """3 norms of 2 floats: 2 ranks send 8 bytes at 1 byte/s, and wait 5 s, twice a micro-step."""
+    synced = replace(MODEL, sync_norms=3, buffers_numel=6, sync_norm_wait_s=5.0)
+    wires = {"n_nodes": 1.0, "intra_bw_bytes_per_s": 1.0}
+    found = seconds("sync_norms_s", made(models=(synced,), axis=wires))
+    assert found == pytest.approx(2 * 3 * 4 * (8.0 + 5.0))
+    alone = {"n_ranks": 1.0, **wires}
+    assert seconds("sync_norms_s", made(models=(synced,), axis=alone)) == 0.0
+
+
+def test_blocks_of_a_frozen_base_are_exchanged_in_both_passes() -> None:
+    """Two of three blocks are away: 4 x 10 + 3 bytes each, out and in, twice, in 4 micro-steps."""
+    base = block("base", [1], recomputable=True, base_numel=10, packed_bytes=3.0)
+    net = workload([block("head", [1], base_numel=99), base], [0, 1, 1, 1])
+    q = made(models=(net,), offload=Offload(blocks=2))
+    assert seconds("blocks_copy_s", q) == pytest.approx(2 * 2 * 2 * 43.0 / 4.0 * 4)

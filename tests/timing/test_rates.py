@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import block, workload
 from strategies import rates as made_up
 
 from simcore.base.errors import SimcoreError
@@ -33,12 +34,14 @@ from simcore.step.kernels import (
 )
 from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import PRECISIONS
+from simcore.timing.peaks import conv_peak_for, peak_for
 from simcore.timing.rates import (
     ClassRates,
     attention_width,
     class_rates,
     clock_hz,
     compute_share_of,
+    knob_spread_of,
     memory_share_of,
 )
 from simcore.workload.graph import CUDNN_NORM, DENSE_CONVS, NATIVE_NORM, KernelKind
@@ -436,3 +439,23 @@ def test_a_clock_that_is_not_stated_is_that_of_the_fp32_peak() -> None:
     assert clock_hz(bare) == pytest.approx((known.peak("fp32") or 0.0) / (132 * 128 * 2))
     assert clock_hz(bare.model_copy(update={"sm_count": None})) == 0.0
     assert clock_hz(GPUS["TPU-v5e"]) == 0.0
+
+
+def test_each_group_is_asked_for_the_spread_of_its_own_peaks() -> None:
+    """With autocast a V100 multiplies in fp16, an A100 in bf16: the slowest one's spread counts."""
+
+    class Asked:
+        def knob_spread(self, *given: object) -> object:
+            return given
+
+    cluster = parse_cluster("1x8xV100-SXM-16GB+1x8xA100-SXM-40GB")
+    model = workload([block("b", [1])])
+    precision = PRECISIONS["amp-fp16"]
+    given = knob_spread_of(Asked(), cluster, precision, model)  # type: ignore[arg-type]
+    assert given[0] is cluster and given[2:] == ("tiny", model.conv_frac)  # type: ignore[index]
+    assert given[1] == tuple(  # type: ignore[index]
+        (peak_for(GPUS[name], precision)[0], conv_peak_for(GPUS[name], precision)[0])
+        for name in ("V100-SXM-16GB", "A100-SXM-40GB")
+    )
+    one = knob_spread_of(PROFILE, parse_cluster(f"1x8x{AMPERE}"), precision, model)
+    assert one["memory"] == PROFILE.memory_efficiency("elementwise", GPUS[AMPERE]).sd_log

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import ShardingStrategy
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects import Job, Launch, emit, read_launch
-from simcore.strategy.dialects.accelerate import _by_name
+from simcore.strategy.dialects.accelerate import ACCELERATE, _by_name
 from simcore.strategy.dialects.record import RECORDS
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -235,3 +235,67 @@ def test_tensor_ranks_alone_need_no_fsdp() -> None:
     found = written(strategy="ddp", precision="amp-bf16", tp=8, nnodes=1)
     assert found["distributed_type"] == "MULTI_GPU"
     assert found["parallelism_config"]["parallelism_config_tp_size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        # launch.py: without a type, several processes are MULTI_GPU, one is none of it
+        ("--num_processes 4", {"strategy": "ddp", "nnodes": 1, "nproc_per_node": 4}),
+        ("--num-processes 1", {"nnodes": 1, "nproc_per_node": 1}),
+        ("--multi_gpu --num_machines 2 --num_processes 8", {"nnodes": 2, "nproc_per_node": 4}),
+        ("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP", {"strategy": "zero2"}),
+        ("--use_fsdp --fsdp_version 2", {"strategy": "zero3", "software": "accelerate"}),
+        ("--use_deepspeed --zero_stage 1 --offload_optimizer_device cpu",
+         {"strategy": "zero1", "offload": "optimizer:cpu", "software": "deepspeed"}),
+        ("--use_deepspeed --zero_stage 3 --gradient_accumulation_steps 4",
+         {"strategy": "zero3", "grad_accum": 4}),
+        ("--mixed_precision bf16", {"precision": "amp-bf16"}),
+        ("--mixed_precision bf16 --dynamo_backend inductor", {"compile": True}),
+        ("--use_fsdp --fsdp_version 2 --parallelism_config_dp_replicate_size 2 "
+         "--parallelism_config_dp_shard_size 4 --num_processes 8",
+         {"strategy": "zero3", "shard_ranks": 4}),
+    ],
+)  # fmt: skip
+def test_flags_of_accelerate_launch(flags: str, words: dict[str, object]) -> None:
+    launch = read_launch(f"accelerate launch {flags} train.py")
+    assert {**launch.words(), **words} == launch.words()
+    assert launch.violations() == [] and launch.unknown == ()
+
+
+def test_flags_override_the_file_that_they_name(tmp_path: Path) -> None:
+    """The keys beside the overridden one stay those of the file."""
+    (tmp_path / "mine.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: bf16\n"
+        "deepspeed_config:\n  zero_stage: 3\n  gradient_accumulation_steps: 2\n"
+    )
+    script = tmp_path / "run.sh"
+    for flag in ("--config_file", "--config-file"):
+        script.write_text(f"accelerate launch {flag} mine.yaml --zero_stage 2 train.py\n")
+        launch = read_launch(str(script))
+        assert (launch.strategy, launch.precision, launch.grad_accum) == ("zero2", "bf16", 2)
+        assert launch.nproc_per_node == 8 and launch.approximated == launch.absent_files == ()
+
+
+def test_a_file_that_is_not_at_hand_is_read_by_its_name_or_refused() -> None:
+    launch = read_launch("accelerate launch --config_file zero3.yaml --num_processes 8 train.py")
+    assert (launch.strategy, launch.precision, launch.nproc_per_node) == ("zero3", "bf16", 8)
+    (said,) = launch.approximated
+    assert "read by its name as DEEPSPEED 3 bf16" in said and launch.violations() == []
+    launch = read_launch("accelerate launch --config_file mine.yaml --num_processes 8 train.py")
+    (refused,) = launch.violations()
+    assert "mine.yaml is not at hand: give --strategy" in refused
+    assert launch.violations(("strategy",)) == [] and launch.absent_files == ("mine.yaml",)
+
+
+@pytest.mark.parametrize(
+    ("flag", "taken"),
+    [
+        ("config-file", True), ("accelerate-config", True), ("num-machines", True),
+        ("use-fsdp", True), ("mixed-precision", True), ("main-process-port", True),
+        ("zero-stage", True), ("zero3-init-flag", True), ("fsdp-state-dict-type", True),
+        ("debug", True), ("learning-rate", False), ("num-epochs", False), ("model", False),
+    ],
+)  # fmt: skip
+def test_which_flags_are_the_launchers_own(flag: str, taken: bool) -> None:
+    assert ACCELERATE.takes(flag) is taken

@@ -26,7 +26,7 @@ from simcore.strategy.dialects import (
 from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.reading import NO_OPTIONS
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
-from simcore.strategy.dialects.runnable import folder_of
+from simcore.strategy.dialects.runnable import folder_of, writes_for
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -435,3 +435,19 @@ def test_scripts_of_other_programs_have_their_own_start() -> None:
     assert alone.splitlines()[-1].startswith("torchrun ") and '"${ARGS[@]}"' in alone
     assert "ARGS=(" in alone and "#SBATCH" not in alone
     assert "#SBATCH" in folder_of("megatron", replace(megatron, nnodes=2))["launch.sh"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "software", "served"),
+    [
+        # a program with a trainer of its own starts its own jobs alone
+        ("megatron", None, True), ("megatron", "megatron@core-0.9", True),
+        ("megatron", "megatron-lm", True), ("megatron", "deepspeed", False),
+        ("torchtitan", "torchtitan", True), ("torchtitan", "megatron", False),
+        # a user's own script may run under any launcher, and other formats are no launchers
+        ("torchrun", "megatron", True), ("accelerate", "deepspeed", True),
+        ("deepspeed", "torchtitan", True), ("slurm", "megatron", True),
+    ],
+)  # fmt: skip
+def test_which_dialects_serve_a_program(dialect: str, software: str | None, served: bool) -> None:
+    assert writes_for(dialect, software) is served

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simcore import api
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 from simcore.cli.main import run
 from simcore.strategy.dialects import (
     DIALECTS,
@@ -22,7 +22,9 @@ from simcore.strategy.dialects import (
     find_dialect,
     read_launch,
 )
-from simcore.strategy.dialects.source import read_source
+from simcore.strategy.dialects.keyed import read_named
+from simcore.strategy.dialects.reading import Reading
+from simcore.strategy.dialects.source import Source, read_source
 
 JOB = ("gpt2", "1x8xA100")
 RECORD = {
@@ -193,3 +195,35 @@ def test_what_a_key_implies_is_read_with_it(tmp_path: Path) -> None:
     ):
         file.write_text(text, encoding="utf-8")
         assert getattr(read_launch(str(file)), word) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "offload"),
+    [
+        ("zero2.json", "zero2", "none"), ("ds_z3_offload.json", "zero3",
+                                          "optimizer:cpu,params:cpu"),
+        ("stage1_offload.json", "zero1", "optimizer:cpu"), ("zero_0.json", "ddp", "none"),
+        ("zero3_no_offload.json", "zero3", "none"), ("ZeRO-stage_2.json", "zero2", "none"),
+    ],
+)  # fmt: skip
+def test_a_named_file_that_is_not_at_hand_says_its_stage(
+    name: str, strategy: str, offload: str
+) -> None:
+    reading = Reading("accelerate", Source("", "line"))
+    found = read_named(reading, "--deepspeed", "deepspeed", name)
+    assert (found.strategy, found.offload, found.software) == (strategy, offload, "deepspeed")
+    assert found.keys["strategy"] == "--deepspeed" and found.dialect == "deepspeed"
+    (said,) = reading.finish().approximated
+    stage = 0 if strategy == "ddp" else strategy[-1]
+    assert f"--deepspeed {name} is not at hand: read by its name as stage {stage}" in said
+
+
+def test_a_named_file_is_read_where_it_is_and_missed_where_its_name_says_nothing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "zero2.json").write_text('{"zero_optimization": {"stage": 3}}')
+    reading = Reading("accelerate", Source("", "run.sh", tmp_path / "run.sh"))
+    assert read_named(reading, "--deepspeed", "deepspeed", "zero2.json").strategy == "zero3"
+    assert reading.finish().approximated == ()
+    with pytest.raises((DataError, UsageError), match=r"mine\.json"):
+        read_named(reading, "--deepspeed", "deepspeed", "mine.json")

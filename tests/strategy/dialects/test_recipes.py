@@ -12,6 +12,7 @@ from simcore.strategy.dialects.recipes import (
     TABLES,
     Recipe,
     RecipeTable,
+    names_given,
     read_recipe,
     recipe_names,
 )
@@ -183,3 +184,13 @@ def test_a_pattern_says_the_keys_of_names_that_no_recipe_has() -> None:
     assert table.of_path("folder/b_lora_x.py") == {"model": "b-of-lora", "rank": 8}
     assert table.of_path("a-full-x.py") == {"model": "own"}  # a recipe of that name counts first
     assert table.of_path("b_other_x") is None
+
+
+def test_names_that_a_file_gives_outside_of_functions() -> None:
+    """Sums of names given before are worked out; what only a run would know is left out."""
+    text = (
+        "import os\n\nwidth = 4\ndepth = width * 3\nparts = dict(rate=0.5, sizes=[1, width])\n"
+        "unknown = os.environ['A']\n\n\ndef f():\n    inner = 7\n    return inner\n"
+    )
+    found = names_given(source(text))
+    assert found == {"width": 4, "depth": 12, "parts.rate": 0.5, "parts.sizes": [1, 4]}

@@ -311,3 +311,12 @@ def test_shards_of_a_slice_alone_or_over_slices() -> None:
     assert new(read("maxtext", **left), "shard_ranks", "strategy") == {"strategy": "zero3"}
     none = {"other_ici_fsdp": 1, "other_dcn_fsdp": 8, "other_ici_data": 2}
     assert new(read("maxtext", **none), "shard_ranks", "strategy") == {"strategy": "zero3"}
+
+
+def test_adapters_of_named_parts() -> None:
+    """litgpt's switches: the three products of its MLP have one."""
+    on = {"other_on_query": True, "other_on_key": False, "other_on_mlp": True}
+    found = new(read("litgpt-lora", **on), "lora_targets")
+    assert found == {"lora_targets": "q_proj,gate_proj,up_proj,down_proj"}
+    alone = new(read("litgpt-lora", other_on_query=True, other_on_value=True), "lora_targets")
+    assert alone == {"lora_targets": "q_proj,v_proj"}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch.distributed.run import get_args_parser
 
-from simcore.strategy.dialects import read_launch
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects import Job, read_launch
 from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.shell import read_script
 from simcore.strategy.dialects.source import Source
-from simcore.strategy.dialects.torchrun import commands, find_line
+from simcore.strategy.dialects.torchrun import Torchrun, commands, find_line, torchrun_line
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -229,3 +231,43 @@ def test_two_dashes_end_the_launchers_flags(words: str, script: str, rest: tuple
 def test_processes_that_mpi_starts(words: str, counts: tuple[int | None, int | None]) -> None:
     launch = read_launch(f"{words} python t.py --batch-size 4")
     assert (launch.nproc_per_node, launch.n_gpus) == counts
+
+
+def job(**changes: object) -> Job:
+    asked = Job(
+        model="gpt2", strategy="ddp", micro_batch=1, grad_accum=1, precision="fp32",
+        recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+    )  # fmt: skip
+    return replace(asked, **changes)
+
+
+@pytest.mark.parametrize(("nodes", "processes"), [(1, 8), (1, 1), (2, 8), (16, 4)])
+def test_a_written_line_is_read_by_torch_and_read_back(nodes: int, processes: int) -> None:
+    emitted = Torchrun("torchrun", records=LINES).emit(job(nnodes=nodes, nproc_per_node=processes))
+    args = get_args_parser().parse_args(emitted.text.split()[1:])
+    assert (args.nnodes, args.nproc_per_node) == (str(nodes), str(processes))
+    # without a rendezvous of its own a node would wait for nobody
+    assert args.standalone is (nodes == 1)
+    assert (args.rdzv_endpoint == "$HEAD_NODE:29500") is (nodes > 1)
+    assert args.training_script == "train.py"
+    launch = read_launch(emitted.text)
+    assert (launch.nnodes, launch.nproc_per_node) == (nodes, processes)
+    left = set(emitted.left)
+    assert {"strategy", "precision"} <= left and not left & {"nnodes", "nproc_per_node"}
+
+
+def test_one_process_of_all_gpus_has_no_line() -> None:
+    with pytest.raises(InvalidConfig, match=r"python train\.py"):
+        torchrun_line(job(strategy="dp"))
+
+
+def test_the_launchers_flags_stand_among_those_of_a_command() -> None:
+    """TRL hands accelerate's flags on; what both know is the program's (its bf16, its seed)."""
+    launch = read_launch(
+        "trl sft --model_name_or_path gpt2 --num_processes 8 --use_fsdp --learning_rate 1e-5"
+        " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16 true"
+    )
+    assert launch.words() == {**launch.words(), "strategy": "zero3", "nproc_per_node": 8,
+                              "micro_batch": 4, "grad_accum": 2, "precision": "bf16"}  # fmt: skip
+    assert launch.unknown == () and launch.violations() == []
+    assert read_launch("trl sft --num_processes 2").strategy == "ddp"

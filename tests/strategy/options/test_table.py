@@ -349,3 +349,11 @@ def test_shares_of_unlike_devices(text: str, shares: str) -> None:
 def test_what_are_no_shares(text: str) -> None:
     with pytest.raises(InvalidConfig, match="are not auto, equal or a ratio"):
         check_shares(text)
+
+
+def test_text_is_judged_by_its_check_and_any_text_passes_without_one() -> None:
+    checked = Text(check="simcore.strategy.strategy:parse_offload")
+    checked.judge("optimizer:cpu")
+    with pytest.raises(UnknownName):
+        checked.judge("optimizer:moon")
+    Text().judge("optimizer:moon")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,14 @@ def test_layers_of_a_program_by_their_ranks_and_scores() -> None:
     assert found == {1: "math", 2: "math", 4: "fused_softmax", 6: "math", 8: "fused_softmax"}
     other = replace(runs, settings={"attention": "flash"})
     assert other.layers(1, 3)["attention"] == "flash"
+
+
+@pytest.mark.parametrize("name", program_names())
+def test_a_program_travels_to_another_process(name: str) -> None:
+    """Its mappings cannot be written, and so are not what pickle copies by itself."""
+    found = pickle.loads(pickle.dumps(program_named(name)))
+    assert found == program_named(name) and hash(found) == hash(program_named(name))
+    if found.runs is not None:
+        assert found.runs == program_named(name).runs
+        with pytest.raises(TypeError):
+            found.runs.settings["depth"] = 1  # type: ignore[index]
