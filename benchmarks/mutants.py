@@ -145,9 +145,10 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "no product fills more than the device: the bound takes rounding off",
     ("memory/over_time.py", "AddNot", "if memory.needed[0] <= limit and", 0):
         "what fits without a limit is the same with it: the short cut saves time alone",
-    ("physics/slowest.py", "ReplaceComparisonOperator_LtE_Lt", "if n <= 1:", 0):
+    ("physics/collectives/__init__.py", "ReplaceComparisonOperator_LtE_Lt", "if n <= 1:", 0):
         "the formula gives 0 for one, too",
-    ("physics/slowest.py", "NumberReplacer", "if n <= 1:", 1): "the formula gives 0 for one, too",
+    ("physics/collectives/__init__.py", "NumberReplacer", "if n <= 1:", 1):
+        "the formula gives 0 for one, too",
     ("physics/expert_layer.py", "NumberReplacer", "_DRAWS, ranks, -1)", 0):
         "numpy computes the length of any axis that is negative",
     ("physics/expert_layer.py", "NumberReplacer", "flat = loads.reshape(len(loads), -1)", 0):

@@ -66,7 +66,7 @@ def run(name: str, checks: int = 20, model: str | None = None) -> dict[str, obje
 
     from simcore import api
     from simcore.base.arrays import keep_freed_memory, rare_collections
-    from simcore.base.question import one_question
+    from simcore.base.lookup import one_question
     from simcore.planning.evaluator import batches
 
     model = model or MODELS[name]

@@ -21,7 +21,7 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     """(name of the file without its ending, plot) of each kind, one at a time."""
     from simcore import api
     from simcore.answer.fabric_groups import fabric_view
-    from simcore.answer.measured import tables_folder
+    from simcore.answer.request import tables_folder
     from simcore.hardware.fabrics.record import fabric_named
     from simcore.report.plots import draw
 

@@ -42,8 +42,8 @@ class Work:
     """What one part of the step does on one device per micro-step.
 
     ``issues``, ``calls``: host work to issue it, in kernel issues and in CUDA's launches
-    (``hardware.host.HostWork``); ``awaited``: kernel issues of host work for which the device
-    waits.
+    (``hardware.class_figures.HostWork``); ``awaited``: kernel issues of host work for which the
+    device waits.
     """
 
     flop: float

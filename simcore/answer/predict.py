@@ -19,7 +19,7 @@ from simcore.answer.residual import step_residual, untimed_slowdown, untold, unv
 from simcore.answer.result import Prediction, RankClass, Single, StageRun, WhatIf
 from simcore.base.arrays import Array
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
-from simcore.base.question import Later
+from simcore.base.lookup import Later
 from simcore.base.record import replace
 from simcore.hardware.calibrations import timed_by_shape
 from simcore.hardware.cluster import ClusterSpec, NodeGroup

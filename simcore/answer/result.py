@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.figures import Interval
+from simcore.base.lookup import Later
 from simcore.base.names import Changed
-from simcore.base.question import Later
 from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
 from simcore.step.graph import Timeline

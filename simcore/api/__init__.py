@@ -19,7 +19,7 @@ from simcore.answer.result import Prediction as PlainPrediction
 from simcore.api.result import Call, plain_as, takes_job, takes_options
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
-from simcore.base.question import Later, one_question
+from simcore.base.lookup import Later, one_question
 from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
@@ -154,7 +154,7 @@ def _advice(
 
 
 def _measured(request: Request, found: PlainPrediction) -> tuple[MeasuredRow, ...]:
-    from simcore.answer.measured import measured_rows
+    from simcore.answer.request import measured_rows
 
     return measured_rows(request, found)
 

@@ -14,7 +14,7 @@ from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
 from simcore.api.result import Call, takes_job, takes_options
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
-from simcore.base.question import one_question
+from simcore.base.lookup import one_question
 from simcore.base.units import number_problems
 from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile

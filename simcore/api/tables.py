@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.api.logs import all_nccl, calibrate_nccl, fitted, paths_of, refuse_trace, validate_nccl
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.base.question import one_question
+from simcore.base.lookup import one_question
 from simcore.hardware.profile import load_profile
 from simcore.validate.processes import shared
 

@@ -14,11 +14,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from simcore.base.disk_cache import cached_parse, checked_entry, read_entry, write_entry
 from simcore.base.errors import LISTED, DataError, UnknownName, UsageError
 from simcore.base.figures import Record, packed, unpacked
+from simcore.base.lookup import (
+    cached_parse,
+    checked_entry,
+    once_a_question,
+    read_entry,
+    write_entry,
+)
 from simcore.base.names import family, path_of
-from simcore.base.question import once_a_question
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
 #: may go on over lines that are indented or begin with a dash. Aliases of a part of a record, such
@@ -195,7 +200,7 @@ def load_record(path: Path, model: type[R]) -> R:
     entry = checked_entry(f"{model.__module__}.{model.__qualname__}", text)
     found = None if entry is None else _restored(entry, model)
     if found is None:
-        from simcore.base.check_record import check_record
+        from simcore.base.figures import check_record
 
         found = check_record(_plain(text, path), model, text, path)
         with suppress(ValueError):
@@ -373,7 +378,7 @@ def _written_aliases(path: Path) -> list[str]:
 def _load(path: Path, model: type[R], mtime_ns: int) -> R:
     record = load_record(path, model)
     if fold_name(record.name) != fold_name(path.stem):
-        from simcore.base.check_record import line_of
+        from simcore.base.figures import line_of
 
         raise DataError(
             f"is {record.name!r} but the file is {path.name!r}: they must agree",

@@ -324,7 +324,7 @@ def read_calibration(text: str, file: str) -> Calibration:
 
     Raises DataError with the line.
     """
-    from simcore.base.check_record import check_record
+    from simcore.base.figures import check_record
     from simcore.base.untrusted import untrusted_yaml
 
     return check_record(untrusted_yaml(text, file), Calibration, text, file)

@@ -1,4 +1,6 @@
-"""Efficiency of a class of kernels on a device: measured on it, or carried over from others.
+"""Efficiency of a class of kernels on a device, and the host's time to launch one.
+
+An efficiency is measured on the device, or carried over from others.
 
 A share of the peak that was measured on other devices is rescaled by what power limit and
 instruction issue leave of this device's peak, over what they left of theirs. A share of the memory
@@ -14,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import hypot, isnan, sqrt
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import GIGA, parse_quantity
 from simcore.hardware.estimates import (
     ClassFigures,
@@ -354,3 +358,55 @@ def carried_frac(kind: str, level: str, gpu: GpuSpec) -> float:
     less. A figure of the device itself (``level`` "own") already includes its ECC.
     """
     return 1.0 if level == "own" or kind in _NOT_STREAMS else ecc_frac(gpu)
+
+
+def issue_over_torch(
+    runtime: Mapping[str, Any], issuer: str, cpu: str, *, eight_bit: bool = False
+) -> float:
+    """Host time to launch a kernel, over that of torch on an x86 host (``runtime.yaml``).
+
+    ``issuer``: what launches them, in the words of ``--issuer``. ``cpu``: the processor's name in
+    the node's record; empty where the host itself was measured.
+    ``eight_bit``: whether products run in 8 bits or fewer; Transformer Engine handles their scales
+    and casts in Python too.
+    """
+    table = runtime["issue_over_torch"]
+    if issuer == "graph":
+        return float(table["graph"]["value"])  # the device replays: the CPU hardly matters
+    by_program = float(table[issuer]["value"]) if issuer in table else 1.0
+    if issuer.startswith("megatron") and eight_bit:
+        by_program *= float(table["megatron_eight_bit"]["value"])
+    by_cpu = table["by_cpu"]
+    return by_program * (float(by_cpu[cpu]["value"]) if cpu in by_cpu else 1.0)
+
+
+class HostWork(NamedTuple):
+    """Work of the host: what the framework does, and what CUDA and its libraries do.
+
+    ``issues``: time of Python, dispatch and autograd in *kernel issues*, of which forward of
+    ``nn.Linear`` takes 1.28. ``launches``: time in CUDA's driver and libraries, in launches of one
+    kernel.
+    """
+
+    issues: float
+    launches: float
+
+
+@lru_cache(maxsize=1)
+def host_work_by_kind() -> Mapping[str, tuple[HostWork, HostWork]]:
+    """Host work of an operator of PyTorch that runs eagerly, by kind: (forward, backward).
+
+    Of kinds with several kernels in backward it is the work of one of them. Kinds that are missing
+    cost as ``elementwise`` (``runtime.yaml``, ``host_work``).
+    """
+    table = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "runtime.yaml")
+    return {
+        kind: (HostWork(*map(float, row["forward"])), HostWork(*map(float, row["backward"])))
+        for kind, row in table["host_work"].items()
+    }
+
+
+def host_work(kind: str, *, backward: bool) -> HostWork:
+    """Host work of one eager kernel of a kind."""
+    table = host_work_by_kind()
+    return table.get(kind, table["elementwise"])[backward]

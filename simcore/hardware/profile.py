@@ -37,13 +37,15 @@ from simcore.hardware.estimates import (
     ClassFigures,
     Estimate,
     Spreads,
+    attention_over_timed,
     families_of,
     kins_of,
+    l2_bytes_per_s,
     leaf,
     over_tables,
     pick,
+    share_of_products,
 )
-from simcore.hardware.kernel_limits import attention_over_timed, l2_bytes_per_s, share_of_products
 from simcore.hardware.paths import LinkFigures, cluster_paths, places
 from simcore.hardware.spec import GpuSpec, PeakName
 
@@ -313,7 +315,7 @@ class Profile(LinkFigures, Spreads):
         return leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
-        """Host time of one kernel issue (``hardware.host.HostWork``) [s]."""
+        """Host time of one kernel issue (``hardware.class_figures.HostWork``) [s]."""
         return self._host_s("host_issue", gpu)
 
     def host_launch_s(self, gpu: GpuSpec) -> Estimate:

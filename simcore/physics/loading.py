@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.arrays import Array
-from simcore.physics.slowest import most_work
+from simcore.physics.collectives import most_work
 
 
 def crowding(workers: Array, ranks_of_node: Array | float, cores: float) -> Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.base.question import once_a_question
+from simcore.base.lookup import once_a_question
 from simcore.base.record import dataclass, replace
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.base.question import once_a_question
+from simcore.base.lookup import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS

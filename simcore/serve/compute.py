@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simcore import api
+from simcore.base.lookup import one_question
 from simcore.base.names import printable
-from simcore.base.question import one_question
 from simcore.serve import downloads
 from simcore.serve.downloads import Download
 from simcore.serve.query import SetUp, arguments, predicted, set_up

@@ -17,7 +17,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
 from simcore.base.units import FP32_BYTES
-from simcore.hardware.host import host_work
+from simcore.hardware.class_figures import host_work
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
 from simcore.step.transients import COMPUTE_KINDS, just_written
@@ -415,7 +415,7 @@ def _backward_phase(
 
 #: Host work of a kernel of a program that does not issue PyTorch's operators one by one.
 ONE_ISSUE = np.array([1.0, 0.0])
-#: Kinds in the table -> kind whose host work they have (``hardware.host.host_work``).
+#: Kinds in the table -> kind whose host work they have (``hardware.class_figures.host_work``).
 _ISSUED_AS: dict[str, str] = {
     **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *FEW_LOADED), "gemm"),
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),

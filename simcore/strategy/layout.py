@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Final, Literal
 
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 from simcore.workload.models import Scalar
 
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]

@@ -10,8 +10,8 @@ from typing import Literal
 
 from simcore.base.database import fold_name
 from simcore.base.errors import UnknownName
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass, replace
-from simcore.base.registry import Registry
 from simcore.hardware.spec import PeakName
 
 

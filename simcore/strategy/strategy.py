@@ -9,12 +9,11 @@ from typing import Any, Literal, get_args
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
-from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.communication import DEFAULT, FREE, Allowed, Overlap
 from simcore.strategy.layout import BALANCED, Routing
 from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
-from simcore.strategy.programs.mechanisms import PLAIN, Program
+from simcore.strategy.programs.mechanisms import ISSUERS, PLAIN, Issuer, Program
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]

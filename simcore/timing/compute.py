@@ -13,7 +13,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
-from simcore.hardware.kernel_limits import edge_keys
+from simcore.hardware.estimates import edge_keys
+from simcore.physics.collectives import most_work
 from simcore.physics.fill import TILES, array_fill, conv_fill, conv_geometry, matmul_fill, own_sides
 from simcore.physics.kernel import (
     Traffic,
@@ -24,7 +25,6 @@ from simcore.physics.kernel import (
     roofline_s,
     traffic_s,
 )
-from simcore.physics.slowest import most_work
 from simcore.step.kernels import KINDS, LINEAR_ATTENTION, WIDE, KernelTable, joined_table
 from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy

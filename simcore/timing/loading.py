@@ -6,8 +6,8 @@ import numpy as np
 
 from simcore.base.arrays import Array
 from simcore.base.record import dataclass
+from simcore.physics.collectives import most_work
 from simcore.physics.loading import batch_period_s, crowding, epoch_s
-from simcore.physics.slowest import most_work
 from simcore.request.resolved import Loading
 from simcore.timing.points import Points
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.names import Changed
-from simcore.hardware.estimates import families_of
-from simcore.hardware.kernel_limits import CUDNN_VENDOR, wants_channels_last
+from simcore.hardware.estimates import CUDNN_VENDOR, families_of, wants_channels_last
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import conv_fill

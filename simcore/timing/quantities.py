@@ -16,7 +16,7 @@ import numpy as np
 from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
-from simcore.hardware.host import host_work
+from simcore.hardware.class_figures import host_work
 from simcore.step.host_calls import driver_issues
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.transients import saved_bytes, swapped_base

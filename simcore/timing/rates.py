@@ -13,24 +13,22 @@ from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass, replace
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.calibrations import CalibratedKnob, TimedUpdate
+from simcore.hardware.class_figures import issue_over_torch
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.estimates import (
     Estimate,
-    copies_into_shared,
-    leaf,
-    matrix_style,
-    takes_either_layout,
-)
-from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
-from simcore.hardware.kernel_limits import (
     block_cast_share,
+    copies_into_shared,
     depthwise_share,
     indexed_s,
     l2_bytes_per_s,
+    leaf,
+    matrix_style,
     norm_slots,
     only_batched_fp32_tile,
     row_s,
     rows_per_l2_byte,
+    takes_either_layout,
     turn_s,
     wants_channels_last,
 )
@@ -56,6 +54,7 @@ from simcore.step.kernels import (
 )
 from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import PRECISIONS, Precision
+from simcore.strategy.programs.mechanisms import ISSUERS, Issuer
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
 from simcore.workload.graph import (
     CONV_KINDS,

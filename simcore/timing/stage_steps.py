@@ -1,7 +1,7 @@
 """One optimizer step of each kind of pipeline stage, without the time that stages wait.
 
 The rate of a stage is that of its slowest device. The variation among equal devices is one normal
-value for each (``physics.slowest``). The devices of one stage wait for each other in every
+value for each (``physics.collectives``). The devices of one stage wait for each other in every
 micro-batch (tensor, context and expert ranks) or at the end of the step (data-parallel replicas).
 Devices of different stages only pass on their results. So a stage waits for the slowest of its own
 devices, not of the whole job's. Where the last stage has the head and therefore most work, it alone
@@ -21,7 +21,7 @@ import numpy as np
 
 from simcore.base.arrays import TINY, Array, NDArray, distinct_columns, equal_neighbours
 from simcore.base.record import Same, dataclass, replace
-from simcore.physics.slowest import slowest_rates
+from simcore.physics.collectives import slowest_rates
 from simcore.request.placed import Placed
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import together

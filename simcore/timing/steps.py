@@ -10,8 +10,7 @@ from simcore.base.record import replace
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import Path, cluster_paths, library_values, over_nvlink, places
 from simcore.hardware.profile import Profile
-from simcore.physics.collectives import Allowed, Library
-from simcore.physics.slowest import slowest_rate_frac
+from simcore.physics.collectives import Allowed, Library, slowest_rate_frac
 from simcore.request.resolved import Request, rank_groups
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.points import Points

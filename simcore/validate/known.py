@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from simcore.answer.measured import FILE, QUANTITIES, tables_folder
+from simcore.answer.request import FILE, QUANTITIES, tables_folder
 from simcore.validate.formats.project import FORMAT
 from simcore.validate.table import read_table
 

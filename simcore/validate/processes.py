@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from simcore.base.errors import SimcoreError
-from simcore.base.question import one_question
+from simcore.base.lookup import one_question
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor

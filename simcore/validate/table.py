@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from simcore.base.errors import DataError, InvalidConfig
+from simcore.base.lookup import once_a_question
 from simcore.base.names import between, decoded
-from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
 from simcore.strategy.options.values import command_words, word_meant

@@ -22,8 +22,8 @@ from typing import Protocol, cast
 from simcore.base.database import Folders, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
+from simcore.base.lookup import once_a_question
 from simcore.base.names import family
-from simcore.base.question import once_a_question
 from simcore.workload.graph import Workload
 from simcore.workload.models import (
     MODELS,

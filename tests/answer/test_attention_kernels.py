@@ -21,7 +21,7 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import attention_width, class_rates, compute_share_of
 from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH, MASKED
 from simcore.workload.graph import FLASH_KINDS, Block, KernelKind
-from simcore.workload.ops.attention import sdpa
+from simcore.workload.ops.products import sdpa
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
 #: arXiv:2407.08608, figure 5. torch's own is cuDNN's of 9.15 and later: cuDNN 9.27 on H200 with 8k

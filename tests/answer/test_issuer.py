@@ -9,10 +9,10 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
 from simcore.step.kernels import kernel_table, table_of
 from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.programs.mechanisms import ISSUERS
 from simcore.timing.rates import class_rates
 from simcore.workload import ops
 from simcore.workload.graph import Block, Workload

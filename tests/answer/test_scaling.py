@@ -10,7 +10,7 @@ from simcore import api
 from simcore.answer.result import Single
 from simcore.answer.scaling import clusters_up_to, speedup_of
 from simcore.base.errors import InvalidConfig
-from simcore.base.question import Later
+from simcore.base.lookup import Later
 
 
 @pytest.mark.parametrize(

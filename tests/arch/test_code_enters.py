@@ -31,7 +31,7 @@ PLACES = {
     ("simcore/workload/trace/run/script/child.py", "run_path"): "the script that capture names",
     ("simcore/workload/trace/run/script/child.py", "run_module"): "the same",
     ("simcore/workload/trace/zoos.py", "import_module"): "names written in the file",
-    ("simcore/base/registry.py", "import_module"): "names of a table in the file",
+    ("simcore/base/lookup.py", "import_module"): "names of a table in the file",
     ("simcore/workload/archs/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/workload/ops/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/dialects/__init__.py", "import_module"): "names of a table in the file",

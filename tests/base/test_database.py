@@ -8,10 +8,9 @@ from typing import Literal
 
 import pytest
 
-from simcore.base.check_record import check_record
 from simcore.base.database import Database, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName
-from simcore.base.figures import Bandwidth, Count, Part, Sourced, entry
+from simcore.base.figures import Bandwidth, Count, Part, Sourced, check_record, entry
 
 
 class Port(Part):
@@ -254,7 +253,7 @@ def test_a_checked_record_is_kept_and_an_altered_entry_is_not_trusted(
     first = load_record(path, Thing)
     (entry_file,) = (tmp_path / "cache" / "records").iterdir()
     with monkeypatch.context() as nothing_is_checked:
-        nothing_is_checked.setattr("simcore.base.check_record.check_record", None)
+        nothing_is_checked.setattr("simcore.base.figures.check_record", None)
         assert load_record(path, Thing).model_dump() == first.model_dump()
         assert load_record(path, Thing).ports == first.ports
     for change in (

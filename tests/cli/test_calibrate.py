@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.answer.measured import tables_folder
+from simcore.answer.request import tables_folder
 from simcore.cli.main import run
 
 LATTE = str(tables_folder() / "latte.csv")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from simcore.physics.collectives import expected_maximum, most_work
 from simcore.physics.loading import batch_period_s, crowding, epoch_s
-from simcore.physics.slowest import expected_maximum, most_work
 
 RNG = np.random.default_rng(7)
 

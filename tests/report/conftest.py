@@ -10,7 +10,7 @@ import pytest
 
 from simcore.answer.result import MeasuredRow, Prediction, RankClass, Run, Single, WhatIf
 from simcore.base.figures import Interval
-from simcore.base.question import Later
+from simcore.base.lookup import Later
 from simcore.base.units import GIB
 from simcore.memory.result import MemoryResult
 from simcore.report.terms import MEMORY, TIME

@@ -13,7 +13,7 @@ import pytest
 from simcore import api
 from simcore.answer.result import SCHEMA_VERSION, MeasuredRow
 from simcore.base.figures import Interval
-from simcore.base.question import Later
+from simcore.base.lookup import Later
 from simcore.report.jsonout import dumps, explanation_to_dict, to_dict
 from simcore.report.schema import build
 from simcore.report.terms import BUBBLE, MEMORY, TIME

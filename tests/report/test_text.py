@@ -13,8 +13,8 @@ from simcore import api
 from simcore.answer.result import Advice, Explanation, MeasuredRow, RankClass
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Interval
+from simcore.base.lookup import Later
 from simcore.base.names import Changed
-from simcore.base.question import Later
 from simcore.base.units import GIB
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from simcore.hardware.host import host_work
+from simcore.hardware.class_figures import host_work
 from simcore.step.kernels import KernelTable, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops

@@ -5,7 +5,7 @@ import pytest
 from strategies import block, points, rates, strategy, workload
 
 from simcore import api
-from simcore.answer.measured import tables_folder
+from simcore.answer.request import tables_folder
 from simcore.step.together import together
 from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.timing.collectives import tensor_lists_s, through_lists_s

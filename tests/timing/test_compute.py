@@ -11,9 +11,9 @@ from strategies import INF, kernel_rates, points, rates, strategy, workload
 
 from simcore.hardware.calibrations import MeasuredDevice, TimedKernel
 from simcore.hardware.spec import GPUS
+from simcore.physics.collectives import expected_maximum
 from simcore.physics.fill import attention_fill, conv_fill, matmul_fill
 from simcore.physics.kernel import FOUND, TrafficLimits
-from simcore.physics.slowest import expected_maximum
 from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import BATCHED, KINDS, KernelTable, kernel_table
 from simcore.step.program import Program
@@ -33,7 +33,7 @@ from simcore.timing.evaluate import program_of
 from simcore.timing.rates import KernelRates, no_work
 from simcore.timing.timed import timed_kernels
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
-from simcore.workload.ops.attention import WindowKernel
+from simcore.workload.ops.products import WindowKernel
 
 FP32 = PRECISIONS["fp32"]
 

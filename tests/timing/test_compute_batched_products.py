@@ -7,7 +7,7 @@ import pytest
 
 from simcore.base.units import MILLI
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.kernel_limits import only_batched_fp32_tile
+from simcore.hardware.estimates import only_batched_fp32_tile
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.step.kernels import BATCHED, KINDS, kernel_table

@@ -28,7 +28,7 @@ from simcore.timing.evaluate import (
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
 from simcore.timing.rates import class_rates
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
-from simcore.workload.ops.gemm import linear
+from simcore.workload.ops.products import linear
 
 ALONE: dict[str, Any] = {"n_ranks": 1.0, "n_nodes": 1.0}
 PLAIN = strategy("ddp", "fp32", optimizer="sgd-plain")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simcore.physics.slowest import expected_maximum
+from simcore.physics.collectives import expected_maximum
 from simcore.request.resolved import Loading
 from simcore.timing.loading import Loader
 from simcore.timing.points import Points

@@ -14,7 +14,7 @@ from strategies import rates as made_up
 from simcore.base.errors import SimcoreError
 from simcore.hardware.calibrations import MeasuredDevice, TimedUpdate
 from simcore.hardware.cluster import link_named, parse_cluster
-from simcore.hardware.kernel_limits import depthwise_share, indexed_s, only_batched_fp32_tile
+from simcore.hardware.estimates import depthwise_share, indexed_s, only_batched_fp32_tile
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.physics.fill import attention_fill, tiled_attention_fill

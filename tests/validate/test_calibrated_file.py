@@ -7,7 +7,7 @@ import pytest
 from nccl_logs import nccl_log
 
 from simcore import api
-from simcore.answer.measured import tables_folder
+from simcore.answer.request import tables_folder
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.hardware.profile import load_profile
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from simcore import api
-from simcore.answer.measured import tables_folder
 from simcore.answer.predict import predict
+from simcore.answer.request import tables_folder
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.validate import judge as judging
 from simcore.validate.calibrated import calibrate_and_judge

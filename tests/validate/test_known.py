@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.answer.measured import FILE, tables_folder
+from simcore.answer.request import FILE, tables_folder
 from simcore.base.database import read_yaml
 from simcore.validate.known import measured_steps
 

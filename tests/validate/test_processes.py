@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError, SimcoreError
-from simcore.base.question import once_a_question
+from simcore.base.lookup import once_a_question
 from simcore.validate import processes
 from simcore.validate.judge import judge
 from simcore.validate.table import read_table

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcore import api
-from simcore.answer.measured import tables_folder
+from simcore.answer.request import tables_folder
 from simcore.validate.case import Case
 from simcore.validate.metrics import Scored
 from simcore.validate.ranking import Order, Timed, order_of, rank_score, ranks, spearman

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.answer.measured import tables_folder
+from simcore.answer.request import tables_folder
 from simcore.base.errors import DataError
 from simcore.validate.formats.project import ignored_columns, ignored_text, option_columns
 from simcore.validate.table import read_table

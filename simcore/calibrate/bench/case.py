@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 
 T = TypeVar("T")
 #: One call to time. If only a part of the call is to be timed, it returns its seconds as a float.

@@ -36,8 +36,8 @@ from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.graph import Block, Kernel, Op, Workload
-from simcore.workload.ops.gemm import linear
 from simcore.workload.ops.pointwise import activation
+from simcore.workload.ops.products import linear
 
 #: Elasticity of a step's time on the host's speed from which on the host limits the step.
 HOST_BOUND: Final = 0.25

@@ -20,7 +20,7 @@ from simcore.calibrate.bench.launch import DEPTH, UNITS
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.link_fit import LEAST_SD
 from simcore.hardware.calibrations import Fitted, FittedTime
-from simcore.hardware.host import HostWork, host_work
+from simcore.hardware.class_figures import HostWork, host_work
 from simcore.hardware.profile import OF_MEMORY, Profile, load_profile
 from simcore.hardware.spec import GpuSpec
 from simcore.strategy.optimizers import OPTIMIZERS, TENSORS_A_LAUNCH

@@ -25,9 +25,8 @@ from simcore.base.units import MICRO
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow
 from simcore.workload.graph import Kernel, Op
-from simcore.workload.ops.attention import sdpa
-from simcore.workload.ops.gemm import bmm, conv, linear, row_elems
 from simcore.workload.ops.norm import batch_norm, layer_norm, softmax
+from simcore.workload.ops.products import bmm, conv, linear, row_elems, sdpa
 
 #: dtype of a raw table -> the precision in which a step runs the same kernels.
 PRECISION_OF: Final[Mapping[str, str]] = {

@@ -21,7 +21,7 @@ from simcore.base.units import MEGA, MICRO
 from simcore.calibrate.curve_fits import EFF_MAX, robust_sd, solve, stratify
 from simcore.calibrate.ops.rows import OpBatch
 from simcore.hardware.class_figures import FP32_CLASSES, MATRIX_CLASSES, Clock, held_frac
-from simcore.hardware.kernel_limits import only_batched_fp32_tile, row_s, rows_per_l2_byte
+from simcore.hardware.estimates import only_batched_fp32_tile, row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec
 from simcore.physics.fill import TAPS, attention_fill, conv_fill, matmul_fill
 from simcore.physics.kernel import Traffic, TrafficLimits, roofline_s, traffic_s

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from simcore.base.database import Database
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
 from simcore.base.figures import Part, Reads, Record, entry
-from simcore.base.registry import Registry
+from simcore.base.lookup import Registry
 from simcore.base.untrusted import MAX_BYTES, decode, untrusted_yaml
 from simcore.hardware.cluster import nic_bytes_per_s, parse_network
 from simcore.hardware.fabrics.topology import Routing, Topology
@@ -180,7 +180,7 @@ KINDS: Registry[type[FabricRecord]] = Registry(
 
 def read_fabric(text: str, file: str) -> FabricRecord:
     """The fabric in untrusted YAML text; messages call the text ``file``. Raises DataError."""
-    from simcore.base.check_record import check_record
+    from simcore.base.figures import check_record
 
     data = untrusted_yaml(text, file)
     kind: Any = data.get("kind") if isinstance(data, dict) else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.base.arrays import rare_collections
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.base.question import one_question
+from simcore.base.lookup import one_question
 from simcore.base.record import dataclass
 from simcore.base.units import number_problems
 from simcore.planning.points import Batch

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from simcore.base.arrays import Array
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 from simcore.step.program import (
     FORWARD_PARTS,
     HOST_STRETCHES,

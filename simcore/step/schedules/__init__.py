@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simcore.base.registry import Registry
+from simcore.base.lookup import Registry
 from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
 if TYPE_CHECKING:

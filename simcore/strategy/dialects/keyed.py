@@ -11,8 +11,8 @@ from typing import Any
 
 from simcore.base.database import Database
 from simcore.base.errors import DataError, InvalidConfig, UsageError
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
 from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold, value_of

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
 from simcore.strategy.dialects.keyed import DIALECTS, Odd, TableDialect

@@ -98,7 +98,7 @@ DECLARED = (
     ),
     Option(
         name="issuer", heading=_HEADING,
-        kind=Name("simcore.hardware.host:ISSUERS", judged=True),
+        kind=Name("simcore.strategy.programs.mechanisms:ISSUERS", judged=True),
         help="What launches kernels: torch, megatron (8 times torch's host time per kernel), "
              "megatron_graphs, megatron_2022 (3 times), graph.",
         more="megatron: modules of Megatron-Core and Transformer Engine; megatron_graphs: the "

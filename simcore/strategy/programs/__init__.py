@@ -20,7 +20,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from simcore.base.database import Database, Folders, fold_name
 from simcore.base.errors import DataError, UnknownName, did_you_mean
 from simcore.base.figures import KeyedError, Part, Record, entry
-from simcore.base.question import once_a_question
+from simcore.base.lookup import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs.mechanisms import MAPPINGS, PLAIN, OfKind, Program, Runs

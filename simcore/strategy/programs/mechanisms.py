@@ -11,14 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 from simcore.base.record import dataclass
-from simcore.hardware.host import Issuer
 from simcore.strategy.layout import EVEN
 from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.models import Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
+
+#: Programs that launch kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
+#: modules of Megatron-Core with those of Transformer Engine inside, whose products are autograd
+#: functions written in Python, with casts, views and hooks around them. ``megatron_graphs``: the
+#: same with attention and routing replayed as CUDA graphs. ``megatron_2022``: Megatron-LM's own
+#: modules before Megatron-Core and Transformer Engine. ``graph``: one CUDA graph of the step.
+Issuer = Literal["torch", "megatron", "megatron_graphs", "megatron_2022", "graph"]
+ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
 
 
 @dataclass(frozen=True, kw_only=True)

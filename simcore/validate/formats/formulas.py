@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simcore.base.errors import UsageError
-from simcore.base.registry import Registry
+from simcore.base.lookup import Registry
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.hardware.cluster import default_node
 from simcore.hardware.spec import GPUS

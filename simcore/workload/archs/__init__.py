@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from simcore.base.database import search_roots, shipped_root
+from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
-from simcore.base.registry import Registry
 from simcore.workload.graph import Frozen, Workload
 
 #: ``build(name=…, sample_unit=…, **config) -> Workload``; keyword-only, typed, no I/O.

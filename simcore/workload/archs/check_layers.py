@@ -10,10 +10,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, get_args
 
-from simcore.base.check_record import line_of
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, did_you_mean
-from simcore.base.figures import KeyedError
+from simcore.base.figures import KeyedError, line_of
 from simcore.workload import ops
 from simcore.workload.archs import KERNELS, adapters, network_file, networks
 from simcore.workload.archs.formulas import FUNCTIONS, formula

@@ -36,7 +36,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.database import read_yaml
-from simcore.base.disk_cache import checked_entry, read_entry, write_entry
+from simcore.base.lookup import checked_entry, read_entry, write_entry
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import (

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from simcore.base.registry import Registry
+from simcore.base.lookup import Registry
 from simcore.workload.huggingface.fields import MAX_COUNT, MAX_LAYERS, Fields
 from simcore.workload.huggingface.records import Rules, TypeRecord, shared, table
 

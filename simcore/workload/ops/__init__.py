@@ -9,8 +9,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
-from simcore.workload.ops.gemm import added_bias, bmm, conv, linear, row_elems
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
@@ -62,6 +60,16 @@ from simcore.workload.ops.pointwise import (
     residual,
     scale,
     without_mask,
+)
+from simcore.workload.ops.products import (
+    added_bias,
+    attention_eager,
+    attention_fused_softmax,
+    bmm,
+    conv,
+    linear,
+    row_elems,
+    sdpa,
 )
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES, INT64_BYTES, KIB
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op
-from simcore.workload.ops.gemm import linear
+from simcore.workload.ops.products import linear
 from simcore.workload.saved import Saved
 
 #: fp32 numbers of a row that a thread block holds in shared memory: 48 KiB unless a kernel requests

@@ -160,7 +160,7 @@ def pool_elements(in_elems: float, out_elems: float, *, channels_last: bool) -> 
     ATen's ``DilatedMaxPool2d.cu`` has a thread per output in forward and a thread per input in
     backward, which searches the windows that contain the input. Because they divide whole numbers,
     they take some 250 operations per output and 215 per input, 290 and 140 if channels are last; an
-    element of a strided operand takes 51 (``hardware.kernel_limits``).
+    element of a strided operand takes 51 (``hardware.estimates``).
     """
     forward, backward = (5.75, 2.75) if channels_last else (5.0, 4.25)
     return forward * out_elems, backward * in_elems

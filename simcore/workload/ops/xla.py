@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Kernel, Op
-from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.pointwise import copy
+from simcore.workload.ops.products import bmm
 from simcore.workload.saved import Saved
 
 __all__ = ["added", "attention", "layer_norm"]

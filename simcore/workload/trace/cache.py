@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore import __version__
-from simcore.base.disk_cache import cache_folder, read_entry, write_entry
+from simcore.base.lookup import cache_folder, read_entry, write_entry
 from simcore.workload.trace.loaded import digest
 
 #: Files of simcore outside this folder on which the content or the format of a trace depends.

@@ -10,10 +10,9 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from simcore.workload.graph import NATIVE_NORM, KernelKind
-from simcore.workload.ops.attention import DRAWN_SCORE
-from simcore.workload.ops.gemm import conv_kind, has_planes
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
+from simcore.workload.ops.products import DRAWN_SCORE, conv_kind, has_planes
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece

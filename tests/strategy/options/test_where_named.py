@@ -60,6 +60,7 @@ def test_what_shows_options_names_none() -> None:
             if place in readers and name not in ALSO_ELSE:
                 named.setdefault(place, set()).add(name)
     assert named == {
+        "api/result.py": {"nnodes", "nproc_per_node"},  # dropped where ``gpus`` replaces them
         "report/schema.py": {"shard_ranks"},  # of the answer's own
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from evil import Evil
 
-from simcore.base.disk_cache import cached_parse
+from simcore.base.lookup import cached_parse
 from simcore.workload.trace import cache
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.host import host_work_by_kind, issue_over_torch
+from simcore.hardware.class_figures import host_work_by_kind, issue_over_torch
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import NODES
 

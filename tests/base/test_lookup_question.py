@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from simcore.base.question import Later, once_a_question, one_question
+from simcore.base.lookup import Later, once_a_question, one_question
 
 NUMBER: ContextVar[int] = ContextVar("NUMBER", default=0)
 CALLS: list[int] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.hardware.kernel_limits import edge_keys
+from simcore.hardware.estimates import edge_keys
 from simcore.hardware.spec import GPUS
-from simcore.workload.ops.attention import WindowKernel, sdpa
+from simcore.workload.ops.products import WindowKernel, sdpa
 
 
 @pytest.mark.parametrize("window", [384, 4096, 7936])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.kernel_limits import (
+from simcore.hardware.estimates import (
     l2_bytes_per_s,
     norm_slots,
     row_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.kernel_limits import (
+from simcore.hardware.estimates import (
     depthwise_share,
     share_of_products,
     wants_channels_last,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.kernel_limits import indexed_s, integer_ops_per_s
+from simcore.hardware.estimates import indexed_s, integer_ops_per_s
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.workload import ops

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from simcore.api import explain, predict
-from simcore.physics.slowest import expected_maximum, most_work, slowest_rate_frac, slowest_rates
+from simcore.physics.collectives import (
+    expected_maximum,
+    most_work,
+    slowest_rate_frac,
+    slowest_rates,
+)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import simcore
-from simcore.base import disk_cache
+from simcore.base import lookup
 from simcore.base.database import parse_shipped, shipped_root
-from simcore.base.disk_cache import cached_parse
+from simcore.base.lookup import cached_parse
 
 DATA: dict[str, Any] = {"a": [1, 1.0, True, None, "é"], "b": {"c": float("inf")}}
 
@@ -142,7 +142,7 @@ def test_a_package_installed_anew_makes_its_entries_again(
     found = []
     for installed_s in (10, 20, 10):
         os.utime(init, (installed_s, installed_s))
-        disk_cache.code_version.cache_clear()
-        found.append(disk_cache.code_version())
-    disk_cache.code_version.cache_clear()
+        lookup.code_version.cache_clear()
+        found.append(lookup.code_version())
+    lookup.code_version.cache_clear()
     assert found[0] == found[2] != found[1]
