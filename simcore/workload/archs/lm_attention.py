@@ -66,6 +66,7 @@ class AttentionShape:
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
       computes them.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
+    - ``given_kv``: keys and values are those of an earlier layer.
     - ``indexer``: that of the model; ``selects``: this layer has it; ``selected``: tokens that
       attention reads after a selection, 0 without one.
     """
@@ -87,6 +88,7 @@ class AttentionShape:
     indexer: Indexer = NO_INDEXER
     selects: bool = False
     selected: int = 0
+    given_kv: bool = False
 
     @property
     def q_dim(self) -> int:
@@ -237,6 +239,20 @@ def _project_from_latent(body: Body, s: AttentionShape, reads: str) -> None:
     for part, width in (("k", s.kv_dim), ("v", s.v_dim)):
         body.linear(part, rows, s.hidden, width, bias=s.qkv_bias, reads=reads)
     body.add(ops.accumulate("qkv.forks", rows * s.hidden, times=2, high=reads in body.high))
+
+
+def _project_queries(body: Body, s: AttentionShape, reads: str) -> None:
+    """Add q alone, and the sum of the gradients of keys and values that several layers read."""
+    q, kv = float(s.seq * s.q_dim), float(s.seq * (s.kv_dim + s.v_dim))
+    body.linear("q", s.seq, s.hidden, s.q_dim, bias=s.qkv_bias, reads=reads)
+    if s.own.qk_norm:
+        rows = float(s.seq * s.own.heads)
+        body.norm("q_norm", rows, s.own.head_dim, s.norm, weight=s.own.qk_norm_weight, narrow=True)
+    if s.rotated:
+        share = s.rotated / s.own.head_dim
+        turned = rope_fused("rope.q", q) if s.fused else rope("rope.q", q * share, q * (1 - share))
+        body.add(turned, ops.grad_only("turned.rows", 2 * q, kind="copy", indexed=q))
+    body.add(ops.accumulate("kv.shared", kv, times=2))
 
 
 def _select(body: Body, s: AttentionShape, reads: str) -> None:
@@ -423,7 +439,10 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     """
     if s.own.sinks:
         body.param("sinks", s.own.heads)
-    (_project_latent if s.own.kv_rank else _project)(body, s, reads)
+    if s.given_kv:
+        _project_queries(body, s, reads)
+    else:
+        (_project_latent if s.own.kv_rank else _project)(body, s, reads)
     if s.selects:
         _select(body, s, reads)
     if s.kernel in SCORES:
@@ -437,13 +456,13 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         if s.kernel in MASKED:
             _under_a_mask(body, s)
         else:
-            body.add(
-                ops.sdpa(
-                    "attention", 1, s.own.heads, s.own.kv_heads, s.seq, s.seq, s.own.head_dim,
-                    causal=True, value_dim=s.own.value_dim, window=window,
-                    chunked=s.own.chunked, kind=FLASH[s.kernel], drop=s.drop,
-                )
+            op = ops.sdpa(
+                "attention", 1, s.own.heads, s.own.kv_heads, s.seq, s.seq, s.own.head_dim,
+                causal=True, value_dim=s.own.value_dim, window=window,
+                chunked=s.own.chunked, kind=FLASH[s.kernel], drop=s.drop,
             )  # fmt: skip
+            kept_already = Saved(low=float(s.seq * (s.kv_dim + s.v_dim)) * s.given_kv)
+            body.add(replace(op, saved=op.saved - kept_already) if s.given_kv else op)
         in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
         if s.own.rotary_joined:  # q is laid out head by head, and so is the output
             body.add(ops.copy("context", float(s.seq * s.out_dim)))

@@ -51,7 +51,8 @@ class Kind:
     ``windowed``: attention has a window; ``routed``: the feed-forward part has experts; ``turned``:
     positions are rotary; ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a
     feed-forward part; ``index``: a letter of ``INDEXED``; ``ffn``: width of the dense feed-forward
-    part, 0 for the model's; ``compress``: a letter of ``lm_compressed.KINDS``.
+    part, 0 for the model's; ``compress``: a letter of ``lm_compressed.KINDS``; ``given_kv``:
+    attention reads the keys and values of an earlier layer.
     """
 
     windowed: bool
@@ -62,6 +63,7 @@ class Kind:
     index: str = "f"
     ffn: int = 0
     compress: str = ""
+    given_kv: bool = False
 
     @property
     def attends(self) -> bool:
@@ -83,6 +85,7 @@ def kind_of(
     index: str = "f",
     ffn: int = 0,
     compress: str = "",
+    given_kv: bool = False,
 ) -> Kind:
     """The kind of a layer from its letters.
 
@@ -93,6 +96,7 @@ def kind_of(
         windowed=attends and window == "w", routed=fed == "e",
         turned=not attends or turned == "r", mixer=mixer, fed=fed != "n",
         index=index if attends else "f", ffn=ffn if fed == "d" else 0, compress=compress,
+        given_kv=attends and given_kv,
     )  # fmt: skip
 
 
@@ -129,8 +133,10 @@ def name_of(kind: Kind, kinds: list[Kind]) -> str:
         words.append({"w": "windowed", "h": "heavily compressed", "s": "selecting"}[kind.compress])
     if len({k.ffn for k in kinds if k.fed and not k.routed}) > 1 and kind.ffn:
         words.append(str(kind.ffn))
+    if kind.given_kv:
+        words.append("sharing")
     # Positions are named only where other words do not distinguish the layers.
-    without_positions = {(k.windowed, k.routed, k.fed) for k in attending}
+    without_positions = {(k.windowed, k.routed, k.fed, k.given_kv) for k in attending}
     if kind.attends and len(without_positions) < len(attending):
         words.append("turned" if kind.turned else "unturned")
     return " ".join(words)
@@ -156,6 +162,8 @@ class Model:
     adapters: Adapters | None
     compressed: Compressed
     streams: Streams
+    layers: int
+    layer_input: int
 
     @property
     def elems(self) -> float:
@@ -253,6 +261,16 @@ def _join_parallel(body: Body, m: Model) -> None:
     )
 
 
+def _end(body: Body, m: Model) -> None:
+    """Add what follows the parts of a Gemma layer: its own input, and a product with a constant."""
+    if m.layer_input:
+        from simcore.workload.archs.lm_inputs import taken  # few models have any
+
+        taken(body, m.mlp.seq, m.mlp.hidden, m.layers, m.layer_input, m.norms.norm)
+    if m.norms.scaled_layer and not m.run.compiled:
+        body.add(ops.scale("layer.scale", m.elems, high=True))
+
+
 def _streamed_layer(m: Model, kind: Kind) -> Body:
     """One layer of attention and a feed-forward part, each of which reads a sum of the streams."""
     from simcore.workload.archs import lm_streams as streams
@@ -283,6 +301,7 @@ def layer(m: Model, kind: Kind) -> Body:
     attention_shape = (m.windowed if kind.windowed else m.attention).indexed(kind.index)
     if not kind.turned:
         attention_shape = attention_shape.unturned()
+    attention_shape = replace(attention_shape, given_kv=kind.given_kv)
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
         body.norm(
@@ -339,6 +358,5 @@ def layer(m: Model, kind: Kind) -> Body:
     if after:
         norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))
-    if m.norms.scaled_layer and not fused:
-        body.add(ops.scale("layer.scale", elems, high=True))
+    _end(body, m)
     return body

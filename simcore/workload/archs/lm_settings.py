@@ -47,12 +47,12 @@ class Attention:
       rotary positions, ``n`` none (nor norms of q and k without weight).
     - ``qk_norm``: q and k pass norms, with a weight (``qk_norm_weight``; Llama 4's have none), over
       all heads (``qk_norm_whole``, OLMo 2) or over each.
-    - ``window_pattern``: ``w`` attends to ``window`` tokens (``chunked``: within chunks of that
-      length, Llama 4), ``f`` to all.
-    - ``attention_softcap``: scores are capped. ``sinks``: softmax has one more, learned score per
-      head.
+    - ``window_pattern``: ``w`` attends to ``window`` tokens (``chunked``: within chunks of them),
+      ``f`` to all. ``attention_softcap``: scores are capped. ``sinks``: heads have a learned one.
     - ``values``: ``own``; ``normed`` by a norm without weight; ``keys``: k's product, so normed, in
       layers without a window, and their own normed ones in the others (Gemma 4).
+    - ``shared_kv_layers``: that many last layers attend to the keys and values of the last layer of
+      their kind before them (Gemma 3n and 4).
     """
 
     heads: int
@@ -78,6 +78,7 @@ class Attention:
     attention_softcap: bool = False
     sinks: bool = False
     values: str = "own"
+    shared_kv_layers: int = 0
 
     def complete(self, sizes: Sizes) -> Attention:
         """The same with values for what has none. Raises ValueError for heads that do not fit."""
@@ -86,11 +87,9 @@ class Attention:
         if self.heads % kv_heads:
             raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {kv_heads}")
         return replace(
-            self,
-            kv_heads=self.heads if self.kv_rank else kv_heads,
-            head_dim=head_dim,
+            self, kv_heads=self.heads if self.kv_rank else kv_heads, head_dim=head_dim,
             value_dim=self.value_dim or head_dim,
-        )
+        )  # fmt: skip
 
     @property
     def rotated(self) -> int:
@@ -206,9 +205,9 @@ class Streams:
 class FeedForward:
     """Dense feed-forward layers.
 
-    ``ffn``: their width; 0 means 4 hidden. ``ffn_widths``: a width for each layer, separated by
-    blanks, where they differ. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new`` eight.
-    ``mlp_bias``: None means ``bias``. ``fused_gate_up``: gate and up are one product.
+    ``ffn``: their width; 0 means 4 hidden. ``ffn_widths``: each layer's, separated by blanks, where
+    they differ. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new`` eight. ``mlp_bias``: None means
+    ``bias``. ``fused_gate_up``: gate and up are one product.
     """
 
     ffn: int = 0
@@ -376,6 +375,8 @@ class Ends:
     - ``tied``: the head's weight is the embedding's. ``scaled_embedding``, ``scaled_logits``:
       multiplied by a constant (Granite). ``logit_softcap``: logits are capped.
     - ``next_tokens``: multi-token prediction modules after the last layer.
+    - ``layer_input``: width of what each layer reads of a second table of embeddings, with
+      ``layer_input_vocab`` rows (0: ``vocab``; Gemma 3n and 4).
     """
 
     positions: str = "learned"
@@ -389,6 +390,8 @@ class Ends:
     scaled_logits: bool = False
     logit_softcap: bool = False
     next_tokens: int = 0
+    layer_input: int = 0
+    layer_input_vocab: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -431,22 +434,21 @@ class Implementation:
       product of all experts (torch's grouped_mm), the activation another one;
       ``experts_in_turn``: a Python loop runs one expert after the other, each with kernels of its
       own. ``expert_tile``: rows of a tile of joint products whose tiles do not begin with an
-      expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they
-      do. ``expert_bias_apart``: the last product's
-      bias is multiplied by routing weights and added expert by expert, in tensor operations.
-      ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
-      combined (Megatron-Core). ``regrouped_rows``: rows arrive ordered by sender and are sorted by
-      expert once more. ``padded_rows``: the rows of each expert are copied so that they fill whole
-      blocks of scales, and back.
+      expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they do.
+      ``expert_bias_apart``: the last product's bias is multiplied by routing weights and added
+      expert by expert, in tensor operations. ``weighed_early``: rows are multiplied by their
+      weights in the activation, not when they are combined (Megatron-Core). ``regrouped_rows``:
+      rows arrive ordered by sender and are sorted by expert once more. ``padded_rows``: the rows of
+      each expert are copied so that they fill whole blocks of scales, and back.
     - ``mixer_apart``: norm and last product of Mamba-2 are modules that save their inputs
       (Megatron-Core), not part of the scan's autograd function.
     - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
       begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
       place in fp32; vocab_parallel_fused: compiled; vocab_parallel_copied: with a second fp32
-      tensor, nanotron), in_place (Transformer Engine's: forward
-      overwrites the logits with their gradient), flash (flash-attn's: backward does), compiled (no
-      fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger:
-      no logits). ``upcast_loss``: it is computed in fp32.
+      tensor, nanotron), in_place (Transformer Engine's: forward overwrites the logits with their
+      gradient), flash (flash-attn's: backward does), compiled (no fp32 copy; compiled_chunks: an
+      eighth of the logits at a time, torchtune) or chunked (Liger: no logits). ``upcast_loss``: it
+      is computed in fp32.
     - ``gathered_logits``: tensor ranks join their parts of the logits, so that each computes the
       loss of the whole vocabulary (``loss_vocab``, if this rank's part is smaller).
       ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.

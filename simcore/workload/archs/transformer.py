@@ -131,6 +131,11 @@ def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
         from simcore.workload.archs.lm_streams import spread_embedding
 
         spread_embedding(body, m.streams, m.elems)
+    if m.layer_input:
+        from simcore.workload.archs.lm_inputs import look_up
+
+        look_up(body, seq, hidden, m.layers, m.layer_input, ends.layer_input_vocab or vocab,
+                m.norms.norm)  # fmt: skip
     return body
 
 
@@ -280,6 +285,7 @@ def _shapes(
             adapting.frozen_inputs, adapting.wide_experts, adapting.frozen_model,
         ),
         compressed=model.compressed, streams=model.streams,
+        layers=sizes.layers, layer_input=model.ends.layer_input,
     )  # fmt: skip
 
 
@@ -332,10 +338,16 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
     routed = letters[1]
     if "e" in routed and not experts.experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
+    shared = model.attention.shared_kv_layers
+    given = [False] * (layers - shared) + [True] * shared
+    every = zip(*letters, model.feed_forward.widths(layers), given, strict=True)
     order = [
-        kind_of(w if m.window and not compress else "f", e, r, x, i, width, c if compress else "")
-        for w, e, r, x, i, c, width in zip(*letters, model.feed_forward.widths(layers), strict=True)
+        kind_of(
+            w if m.window and not compress else "f", e, r, x, i, width, c if compress else "", g
+        )
+        for w, e, r, x, i, c, width, g in every
     ]
+    _check_shared(order, shared)
     _check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
     if model.streams.streams > 1:
         if any(k.mixer != "a" or not k.fed for k in order) or model.ends.next_tokens:
@@ -352,6 +364,16 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
             "that predict further tokens are not supported then"
         )
     return order
+
+
+def _check_shared(order: list[Kind], shared: int) -> None:
+    """Raises ValueError if a layer takes keys and values that no earlier layer of its kind has."""
+    own = {k.windowed for k in order if k.attends and not k.given_kv}
+    if not 0 <= shared < len(order) or any(k.given_kv and k.windowed not in own for k in order):
+        raise ValueError(
+            f"shared_kv_layers {shared} of {len(order)}: keys and values come from a layer before "
+            "them that has the same window"
+        )
 
 
 def _table_rows(sizes: Sizes, ends: Ends) -> int:

@@ -154,6 +154,13 @@ def _rounded_up_ffn(t: Translation, _: Expression) -> int:
     return -(-width // multiple) * multiple
 
 
+def _wider_where_shared(t: Translation, _: Expression) -> str:
+    """A width for each of Gemma 4's layers: those that share keys and values are twice as wide."""
+    layers, shared = t.named("layers"), t.named("shared")
+    width = t.fields.count("intermediate_size", default=9216)
+    return " ".join([str(width)] * (layers - shared) + [str(2 * width)] * shared)
+
+
 def _of_full_attention(t: Translation, x: Expression) -> Any:
     """A size of Gemma 4's layers without a window.
 
@@ -239,6 +246,7 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "transformer_layers_of_levels": _transformer_layers_of_levels,
     "layers_chosen": _layers_chosen,
     "rounded_up_ffn": _rounded_up_ffn,
+    "wider_where_shared": _wider_where_shared,
     "of_full_attention": _of_full_attention,
     "compressed_layers": _compressed_layers,
     "heads_by_layer": _heads_by_layer,

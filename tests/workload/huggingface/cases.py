@@ -175,6 +175,15 @@ CASES: dict[str, Case] = {
          "global_head_dim": 32, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0},
         "Gemma4ForCausalLM",
     ),
+    "gemma4_text shared": (
+        "Gemma4Text",
+        {**_GQA, "head_dim": 16, "num_hidden_layers": 7, "num_global_key_value_heads": 1,
+         "global_head_dim": 32, "hidden_size_per_layer_input": 12, "num_kv_shared_layers": 3,
+         "use_double_wide_mlp": True, "vocab_size_per_layer_input": 110,
+         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2
+         + ["full_attention"]},
+        "Gemma4ForCausalLM",
+    ),
     "phi3": ("Phi3", {**_GQA, **_TOKENS}, "Phi3ForCausalLM"),
     "gpt2": (
         "GPT2",

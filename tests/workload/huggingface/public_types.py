@@ -12,6 +12,11 @@ from huggingface.public_sizes import Entry
 
 _LFM2 = [{"c": "conv", "a": "full_attention"}[k] for k in "ccaccaccacacacac"]
 _LFM2_MOE = ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)]
+_GEMMA_4 = {
+    "num_attention_heads": 8, "head_dim": 256, "global_head_dim": 512, "vocab_size": 262144,
+    "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256, "sliding_window": 512,
+    "final_logit_softcapping": 30.0, "max_position_embeddings": 131072, "tie_word_embeddings": True,
+}  # fmt: skip
 #: models_db name: (hub address, config, parameters, published billions)
 _PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float]] = {
     "deepseek-v3.2": (
@@ -352,6 +357,22 @@ _PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float]] = {
          "intermediate_size": 5120, "vocab_size": 65536, "max_position_embeddings": 2048,
          "tie_word_embeddings": False},
         560_988_160, 0.561,
+    ),
+    "gemma-4-e2b": (
+        "google/gemma-4-E2B",
+        {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], **_GEMMA_4,
+         "hidden_size": 1536, "num_hidden_layers": 35, "num_key_value_heads": 1,
+         "intermediate_size": 6144, "num_kv_shared_layers": 20, "use_double_wide_mlp": True,
+         "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7},
+        4_628_569_344, 4.63,  # 5.1 with the encoders
+    ),
+    "gemma-4-e4b": (
+        "google/gemma-4-E4B",
+        {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], **_GEMMA_4,
+         "hidden_size": 2560, "num_hidden_layers": 42, "num_key_value_heads": 2,
+         "intermediate_size": 10240, "num_kv_shared_layers": 18,
+         "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 7},
+        7_463_013_376, 7.46,  # 8 with the encoders
     ),
     "gemma-4-31b": (
         "google/gemma-4-31B",

@@ -315,8 +315,6 @@ def test_no_odd_value_of_any_key_is_more_than_a_data_error(case: str, tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "inputs of each layer .Gemma 4 E2B and E4B. are not supported"),
-        ({"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 2}, "share keys and values"),
         ({"hidden_size_per_layer_input": 0, "enable_moe_block": True}, "experts beside a dense"),
         (
             {"hidden_size_per_layer_input": 0, "per_layer_config": {"5": {"head_dim": "wide"}}},

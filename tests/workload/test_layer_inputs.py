@@ -1,0 +1,62 @@
+"""Layers that read a table of their own, and layers that share keys and values."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore.workload.archs.transformer import build
+from simcore.workload.graph import Workload
+
+_SEQ, _HIDDEN, _KV = 32, 48, 2 * 16
+
+
+def _model(**settings: object) -> Workload:
+    sizes = {"layers": 6, "hidden": _HIDDEN, "vocab": 100, "seq_len": _SEQ, "heads": 4,
+             "kv_heads": 2, "head_dim": 16, "fused_qkv": False, "bias": False, "norm": "rmsnorm",
+             "positions": "rope", "residual": "sandwich"}  # fmt: skip
+    return build(name="small", **{**sizes, **settings})
+
+
+def test_layers_that_share_have_neither_weights_nor_products_of_keys_and_values() -> None:
+    alone, shared = _model(), _model(shared_kv_layers=2)
+    weights = 2 * _HIDDEN * _KV  # of keys and of values
+    assert alone.trainable_numel - shared.trainable_numel == 2 * weights
+    assert alone.forward_flop - shared.forward_flop == pytest.approx(2 * 2 * _SEQ * weights)
+
+
+def test_keys_and_values_are_kept_once() -> None:
+    """A sharing layer saves queries and output alone."""
+
+    def kept(workload: Workload) -> float:
+        return sum(op.saved.low for b in workload.instances() for op in b.ops
+                   if op.name == "attention")  # fmt: skip
+
+    assert kept(_model()) - kept(_model(shared_kv_layers=2)) == 2 * _SEQ * 2 * _KV
+
+
+def test_the_table_has_a_width_for_each_layer() -> None:
+    plain, more = _model(), _model(layer_input=8, layer_input_vocab=70)
+    table, project, norm = 70 * 6 * 8, _HIDDEN * 6 * 8, 8
+    in_a_layer = 2 * _HIDDEN * 8 + _HIDDEN  # gate and product back, and a norm
+    assert more.trainable_numel - plain.trainable_numel == table + project + norm + 6 * in_a_layer
+    products = project + 6 * 2 * _HIDDEN * 8
+    assert more.forward_flop - plain.forward_flop == pytest.approx(2 * _SEQ * products)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits"),
+    [
+        ({"shared_kv_layers": 6}, False),  # no layer has any
+        ({"shared_kv_layers": 5}, True),
+        ({"shared_kv_layers": 5, "window": 8, "window_pattern": "wwwwwf"}, False),
+        ({"shared_kv_layers": 2, "window": 8, "window_pattern": "wwf"}, True),
+    ],
+)
+def test_shared_keys_come_from_a_layer_with_the_same_window(
+    settings: dict[str, object], fits: bool
+) -> None:
+    if fits:
+        _model(**settings)
+        return
+    with pytest.raises(ValueError, match="from a layer before them that has the same window"):
+        _model(**settings)
