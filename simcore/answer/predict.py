@@ -20,7 +20,7 @@ from simcore.answer.result import Prediction, RankClass, Single, StageRun, WhatI
 from simcore.base.arrays import Array
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.base.lookup import Later
-from simcore.base.record import replace
+from simcore.base.record import Same, replace
 from simcore.hardware.calibrations import timed_by_shape
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.paths import network_assumptions
@@ -28,6 +28,7 @@ from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.spread import plain_and_timed
 from simcore.memory.terms import Memory
+from simcore.physics.collectives import Library
 from simcore.request.resolved import Request, rank_counts, rank_groups, resolved_options
 from simcore.strategy.communication import NO_OVERLAP
 from simcore.timing.evaluate import Job, Steps, evaluate
@@ -115,33 +116,16 @@ def bubble_binds(time_s: Mapping[str, float]) -> bool:
 
 
 def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
-    """The configuration axis of a prediction.
+    """The configuration axis of a prediction, the resources that it doubles, and its samples.
 
     Its columns are: the request, one GPU, each resource and pair doubled, the three steps of the
     breakdown (without loader, host, communication), and the samples of the uncertain figures.
     """
-    cluster, knobs = request.cluster, knobs_of(request)
-    doubled = _doubled(knobs)
-    fixed = 2 + len(doubled) + 3
-    size = fixed + N_SAMPLES
-    values: dict[str, Any] = dict.fromkeys((*KNOBS, "use_host", "use_comm", "use_loader"), 1.0)
-    values |= base
-    library = values.pop("library")
-    rows = np.repeat(np.array([[float(v)] for v in values.values()]), size, axis=1)
-    column = dict(zip(values, rows, strict=True))
-    for name, single in (
-        ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
-    ):  # fmt: skip
-        column[name][1] = single
-    for i, together in enumerate(doubled):
-        for knob in together:
-            column[knob][2 + i] *= 2.0
-    first = 2 + len(doubled)
-    column["use_loader"][first : first + 3] = 0.0
-    column["use_host"][first + 1 : first + 3] = 0.0
-    column["use_comm"][first + 2] = 0.0
+    knobs = knobs_of(request)
     spread = dict(
-        knob_spread_of(request.profile, cluster, request.strategy.precision, request.workload)
+        knob_spread_of(
+            request.profile, request.cluster, request.strategy.precision, request.workload
+        )
     )
     if timed_by_shape(request.profile.measured):  # figures doubt only kernels that were not timed
         from simcore.answer.timed import timed_frac
@@ -149,11 +133,40 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
         by_figures = 1.0 - (timed_frac(request) or 0.0)
         for knob in ("compute", "memory"):
             spread[knob] *= by_figures
-    normal = _hypercube(N_SAMPLES, len(KNOBS))
+    numbers = tuple((name, float(v)) for name, v in base.items() if name != "library")
+    points = _axis(numbers, Same(base["library"]), tuple(knobs), tuple(spread.items()))
+    return points, knobs, slice(len(points) - N_SAMPLES, len(points))
+
+
+@lru_cache(maxsize=32)
+def _axis(
+    numbers: tuple[tuple[str, float], ...], library: Same[Library], knobs: tuple[Knob, ...],
+    spread: tuple[tuple[Knob, float], ...],
+) -> Points:  # fmt: skip
+    """The axis of ``_columns``. Jobs with equal ``numbers`` share it, and what it keeps.
+
+    ``spread``: standard deviation of the logarithm of each knob.
+    """
+    doubled = _doubled(knobs)
+    first = 2 + len(doubled)
+    fixed = first + 3
+    size = fixed + N_SAMPLES
+    values = {**dict.fromkeys((*KNOBS, "use_host", "use_comm", "use_loader"), 1.0), **dict(numbers)}
+    rows = np.repeat(np.array([list(values.values())]).T, size, axis=1)
+    column = dict(zip(values, rows, strict=True))
+    for name in ("n_ranks", "n_nodes", "gpus_per_node", "compute"):
+        column[name][1] = 1.0
+    for i, together in enumerate(doubled):
+        for knob in together:
+            column[knob][2 + i] *= 2.0
+    column["use_loader"][first:fixed] = 0.0
+    column["use_host"][first + 1 : fixed] = 0.0
+    column["use_comm"][first + 2] = 0.0
+    widths, normal = dict(spread), _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
-        if spread.get(knob, 0.0):
-            column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
-    return Points.of({**column, "library": library}, size), knobs, slice(fixed, size)
+        if widths.get(knob, 0.0):
+            column[knob][fixed:] *= np.exp(widths[knob] * normal[i])
+    return Points.of({**column, "library": library.it}, size)
 
 
 def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:

@@ -90,6 +90,7 @@ class _Shape:
             (n, f.default_factory) for n, f in fields.items() if f.default_factory is not missing
         )
         self.names = tuple(fields)
+        self.every = frozenset(fields)
         #: Whether an instance is nothing but the fields that its constructor takes.
         self.plain = init and len(self.given) == len(fields)
         self.shown = tuple(f.name for f in fields.values() if f.repr)
@@ -112,16 +113,16 @@ def _init(self: Any, /, *given: Any, **named: Any) -> None:
     shape: _Shape = self._shape
     values = self.__dict__
     values.update(shape.defaults)
-    known = named.keys() <= shape.given
+    values.update(named)
+    once = True
     if given:
         values.update(zip(shape.by_order, given, strict=False))
-        known = known and len(given) <= len(shape.by_order)
-        known = known and named.keys().isdisjoint(shape.by_order[: len(given)])
-    values.update(named)
+        once = named.keys().isdisjoint(shape.by_order[: len(given)])
+        once = once and len(given) <= len(shape.by_order)
     for name, make in shape.factories:
         if name not in values:
             values[name] = make()
-    if not known or len(values) != len(shape.names):
+    if not once or values.keys() != shape.every or not (shape.plain or named.keys() <= shape.given):
         raise _misuse(type(self).__name__, shape, given, named)
     if shape.after is not None:
         shape.after(self)

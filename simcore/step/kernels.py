@@ -178,12 +178,12 @@ class KernelTable:
     def products(self) -> Selection:
         """Matrix products and convolutions."""
         by_tiles = (self["flop"] > 0) & (self["block_clocks"] == 0)
-        return self._where(by_tiles & ~np.isin(self["kind"], _FLASH))
+        return self._where(by_tiles & ~_FLASH[self["kind"]])
 
     @cached_property
     def attention(self) -> Selection:
         """Fused attention."""
-        return self._where((self["flop"] > 0) & np.isin(self["kind"], _FLASH))
+        return self._where((self["flop"] > 0) & _FLASH[self["kind"]])
 
     @cached_property
     def turned(self) -> Selection:
@@ -213,8 +213,7 @@ class KernelTable:
     @cached_property
     def linear_attention(self) -> bool:
         """Whether any kernel is one of linear attention."""
-        of_it = [KINDS.index(kind) for kind in LINEAR_ATTENTION]
-        return bool(np.isin(self["kind"], of_it).any())
+        return bool(_LINEAR[self["kind"]].any())
 
     def _where(self, chosen: NDArray[np.bool_]) -> Selection:
         return Selection(np.flatnonzero(chosen), self.kernels[chosen])
@@ -231,7 +230,8 @@ class KernelTable:
         return replace(self, kernels=kernels)
 
 
-_FLASH, _SUMS = [KINDS.index(kind) for kind in FLASH_KINDS], KINDS.index("reduction")
+_SUMS = KINDS.index("reduction")
+_FLASH, _LINEAR = (np.isin(KINDS, kinds) for kinds in (FLASH_KINDS, LINEAR_ATTENTION))  # [kinds]
 
 
 def _row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import gpu_types
@@ -66,7 +67,7 @@ class Case:
         """The model's name in the table, else in the command."""
         return self.label or self.model
 
-    @property
+    @cached_property
     def job(self) -> tuple[str, str, str]:
         """(model, GPUs, options) of the run. Rows of equal job are left out of a fit together."""
         return self.model_name, self.gpus, str(sorted(self.options.items(), key=str))

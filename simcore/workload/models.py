@@ -232,6 +232,12 @@ def _defaults(builder: Callable[..., Any]) -> Mapping[str, Any]:
     return MappingProxyType(defaults)
 
 
+@lru_cache(maxsize=256)
+def _allowed(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The settings of an architecture by name."""
+    return {p.name: p for p in _parameters(builder) if p.name not in ("name", "sample_unit")}
+
+
 def _call(
     builder: Callable[..., Any],
     described: str,
@@ -239,7 +245,7 @@ def _call(
     config: dict[str, Any],
     sample_unit: str | None = None,
 ) -> Any:
-    allowed = [p.name for p in _parameters(builder) if p.name not in ("name", "sample_unit")]
+    allowed = _allowed(builder)
     bad = [key for key in config if key not in allowed]
     if bad:
         raise InvalidConfig(
@@ -248,8 +254,7 @@ def _call(
                 for key in bad
             ]
         )
-    wrong = [text for p in _parameters(builder) if p.name in config
-             for text in _wrong(p, config[p.name])]  # fmt: skip
+    wrong = [text for key, value in config.items() for text in _wrong(allowed[key], value)]
     if wrong:
         raise InvalidConfig([f"{name}: {described}: {text}" for text in wrong])
     try:

@@ -6,7 +6,7 @@ Low-rank adapters of a frozen base, which any of them may have, are described he
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -162,10 +162,17 @@ def _settings(part: type) -> Iterator[inspect.Parameter]:
 
 def _part(cls: Any, settings: Mapping[str, Any]) -> Any:
     """The part of these settings that belongs to a dataclass and to the dataclasses in it."""
-    hints = _hints(cls)
-    inner = {key: _part(hint, settings) for key, hint in hints.items() if is_dataclass(hint)}
-    own = {key: settings[key] for key in hints.keys() - inner.keys() if key in settings}
-    return cls(**own, **inner)
+    inner, plain = _split(cls)
+    parts = {key: _part(hint, settings) for key, hint in inner.items()}
+    return cls(**{key: settings[key] for key in plain & settings.keys()}, **parts)
+
+
+@lru_cache(maxsize=64)
+def _split(part: type) -> tuple[Mapping[str, Any], Set[str]]:
+    """The fields of a dataclass that are dataclasses themselves, with these, and the others."""
+    hints = _hints(part)
+    inner = {key: hint for key, hint in hints.items() if is_dataclass(hint)}
+    return inner, hints.keys() - inner.keys()
 
 
 def check_names(**given: tuple[str, Sequence[str]]) -> None:
