@@ -30,7 +30,8 @@ PERCENT: Final = 100.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 BITS_PER_BYTE: Final = 8
-#: Bytes of an IEEE single precision number, and of a torch index.
+#: Bytes of IEEE half and single precision numbers, and of a torch index.
+HALF_BYTES: Final = 2
 FP32_BYTES: Final = 4
 INT64_BYTES: Final = 8
 

@@ -101,6 +101,11 @@ def takes_either_layout(gpu: GpuSpec) -> bool:
     return families_of(gpu)[-1] == "Blackwell"
 
 
+def tf32_along_depth(gpu: GpuSpec) -> bool:
+    """Whether asynchronous matrix units read TF32 operands along the depth alone, as wgmma does."""
+    return matrix_style(gpu) == "async" and not takes_either_layout(gpu)
+
+
 def kins_of(gpu: GpuSpec) -> tuple[str, ...]:
     """Groups of several families that a device belongs to, by the style of its matrix units."""
     style = matrix_style(gpu)

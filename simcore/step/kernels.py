@@ -16,7 +16,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same, dataclass
-from simcore.base.units import FP32_BYTES
+from simcore.base.units import FP32_BYTES, HALF_BYTES
 from simcore.hardware.class_figures import host_work
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
@@ -53,6 +53,8 @@ UNALIGNED = "gemm_unaligned"
 #: fp32 and TF32 products for gradients of weights. Neither operand is contiguous along the depth
 #: that is summed over; asynchronous matrix units take only 16-bit operands in that layout.
 ACROSS = "gemm_across"
+#: fp32 and TF32 convolutions that are products of ``planes`` where matrix units take that layout.
+PLANES = "conv_planes"
 #: Convolutions that no kernel for matrix units supports: they run on vector units.
 VECTOR_CONV = "conv_vector_units"
 #: Matrix products of weights whose alignment lets matrix units load only this many elements at a
@@ -82,12 +84,9 @@ LINEAR_ATTENTION: tuple[KernelKind, ...] = (
     "chunk_products", "chunk_products_by_channel", "chunk_states", "causal_conv",
 )  # fmt: skip
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, *FEW_LOADED,
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, PLANES, VECTOR_CONV, *FEW_LOADED,
     DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
-#: Bytes per element of the formats whose alignment matters (16 bit). fp32 on vector units has no
-#: such demand.
-UNALIGNED_BYTES = 2
 
 
 class KernelRow(NamedTuple):
@@ -259,7 +258,7 @@ def _row(
     if min(kernel.low, kernel.high) < 0.0 < sample_bytes:
         launches = 1.0  # A cast, which does not run where both widths are equal.
 
-    if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
+    if kernel.unaligned and precision.low_bytes == HALF_BYTES:
         kind = VECTOR_CONV if kernel.kind in CONV_KINDS else UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
         along = 0 if kernel.k.per_sample > 0 or _is_batched(kernel) else 1 if backward else 2
@@ -291,9 +290,9 @@ def _row(
 
 def _turned_elems(kernel: Kernel, precision: Precision) -> float:
     """Elements per sample that a convolution on matrix units has converted to channels last."""
-    is_16_bit = precision.low_bytes == UNALIGNED_BYTES
-    reads_channels_first = is_16_bit and (kernel.planes or kernel.unaligned)
-    return kernel.relaid * (kernel.kind in DENSE_CONVS and not reads_channels_first)
+    as_they_lie = HALF_BYTES in kernel.planes or kernel.unaligned
+    turned = precision.low_bytes != HALF_BYTES or not as_they_lie
+    return kernel.relaid * (kernel.kind in DENSE_CONVS and turned)
 
 
 def _block_clocks(kernel: Kernel, precision: Precision) -> float:
@@ -312,7 +311,8 @@ def _kind(kernel: Kernel, precision: Precision) -> str:
     if kernel.kind == "conv_depthwise":
         return kernel.kind if kernel.relaid else DEPTHWISE_LAST
     if kernel.kind != "gemm":
-        return kernel.kind
+        of_planes = precision.low_bytes == FP32_BYTES and FP32_BYTES in kernel.planes
+        return PLANES if of_planes else kernel.kind
     if precision.operand_bytes:  # 8 bits or fewer
         return WIDE if kernel.wide else "gemm"
     if _is_batched(kernel):
@@ -419,7 +419,7 @@ ONE_ISSUE = np.array([1.0, 0.0])
 _ISSUED_AS: dict[str, str] = {
     **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *FEW_LOADED), "gemm"),
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
-    **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
+    **dict.fromkeys((*CONV_KINDS, PLANES, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
     **dict.fromkeys(FLASH_KINDS, "attention"), SHORT_SOFTMAX: "softmax",
     **dict.fromkeys(LINEAR_ATTENTION[:-1], "bmm"),
 }  # fmt: skip

@@ -29,6 +29,7 @@ from simcore.hardware.estimates import (
     row_s,
     rows_per_l2_byte,
     takes_either_layout,
+    tf32_along_depth,
     turn_s,
     wants_channels_last,
 )
@@ -48,6 +49,7 @@ from simcore.step.kernels import (
     KINDS,
     LINEAR_ATTENTION,
     NARROW_LOADS,
+    PLANES,
     UNALIGNED,
     VECTOR_CONV,
     WIDE,
@@ -78,9 +80,8 @@ FAR_MEMORY_FRAC = 0.8
 #: ``half_depth``: as in ``physics.fill.matmul_fill``. ``tile``: rows and columns to which outputs
 #: are padded, 1 where the library chooses. ``winograd``: Winograd's algorithm may compute it.
 #: ``turned_s_per_byte``: seconds per byte of the conversion of channels-first tensors to channels
-#: last, 0 where none is needed; ``least_turned_s_per_byte``: whatever the bandwidth.
-#: ``block_slots``: thread blocks in flight, of kernels that these limit; ``clock_s``: seconds of
-#: one of their clocks, or units of work.
+#: last, 0 where none is needed; ``least_turned_s_per_byte``: whatever the bandwidth. ``clock_s``:
+#: of one of the clocks, or units of work, of kernels that ``block_slots`` blocks in flight limit.
 KIND_RATES = np.dtype([
     ("flop_per_s", np.float64), ("bytes_per_s", np.float64),
     ("wave_frac", np.float64), ("half_depth", np.float64), ("tile", np.float64, (2,)),
@@ -190,11 +191,12 @@ class ClassRates:
 
 
 _NARROW = ("fp8", "fp4")
+_DENSE = (*DENSE_CONVS, PLANES)
 #: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
 STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", ACROSS: "gemm",
     RECURRENT: "gemm", DEPTHWISE_LAST: "conv_depthwise",
-    VECTOR_CONV: "conv", CAST: "elementwise",
+    PLANES: "conv_pointwise", VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys(LINEAR_ATTENTION, "elementwise"),
     **dict.fromkeys(FEW_LOADED, "gemm"),
 }  # fmt: skip
@@ -231,8 +233,7 @@ def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
             asynchronous=style == "async", operands_along_depth=deep)
         for kind, (e, deep) in loads.items()
     }  # fmt: skip
-    along_depth = style == "async" and not takes_either_layout(gpu)
-    return {**narrow, ACROSS: 1.0 / WARPWISE_FRAC if along_depth else 1.0}
+    return {**narrow, ACROSS: 1.0 / WARPWISE_FRAC if tf32_along_depth(gpu) else 1.0}
 
 
 def attention_width(gpu: GpuSpec) -> float:
@@ -340,7 +341,7 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
             shaped = "attention" if kind in FLASH_KINDS else kind
         rates["flop_per_s"] = peak * share.value / slowdown.get(named, 1.0)
         rates["wave_frac"], rates["half_depth"] = profile.kernel_shape(shaped, unit, gpu)
-        rates["winograd"] = named in DENSE_CONVS and profile.by_winograd(kind, unit, gpu)
+        rates["winograd"] = named in _DENSE and profile.by_winograd(kind, unit, gpu)
         if kind in FLASH_KINDS and wide:
             issued = WARPWISE_FRAC if matrix_style(gpu) == "async" else 1.0
             third = (gpu.peak("tf32") or 0.0) * issued / 3.0
@@ -362,9 +363,10 @@ def _channels_first(
     vector = gpu.peak("fp32")
     if profile.own(gpu) is not None or vector is None:
         return direct
-    for kind in DENSE_CONVS:
-        i = KINDS.index(kind)
-        if wants_channels_last(gpu, unit_of(kind, profile, gpu, precision)[0]):
+    for named in _DENSE:
+        i, kind = KINDS.index(named), STANDS_FOR.get(named, named)
+        turns = named != PLANES or tf32_along_depth(gpu)
+        if turns and wants_channels_last(gpu, unit_of(kind, profile, gpu, precision)[0]):
             moved = gpu.memory_bw.value * profile.memory_efficiency("copy", gpu).value
             kinds["turned_s_per_byte"][i] = 1.0 / moved
             kinds["least_turned_s_per_byte"][i] = turn_s(profile.runtime, gpu) / (

@@ -92,7 +92,8 @@ class Kernel:
       rows begin are multiples of it.
     - ``relaid``: elements of tensors that are channels first where a kernel of matrix units wants
       channels last, so that they are transposed.
-    - ``planes``: 16-bit products read such tensors as they are, without transposing them.
+    - ``planes``: bytes of the elements with which it is a plain product of such tensors as they are
+      (16-bit, TF32).
     - ``indexed``: elements that are addressed or converted one by one because an operand is
       strided, broadcast or of another type than the result, so that PyTorch's kernel has no vector
       loads.
@@ -127,7 +128,7 @@ class Kernel:
     unaligned: bool = False
     load_elems: int = FULL_LOAD
     relaid: float = 0.0
-    planes: bool = False
+    planes: tuple[int, ...] = ()
     indexed: float = 0.0
     mixed: float = 0.0
     autocasts: float = 0.0

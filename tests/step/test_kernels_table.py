@@ -16,6 +16,7 @@ from simcore.step.kernels import (
     DEPTHWISE_LAST,
     KINDS,
     NARROW_LOADS,
+    PLANES,
     UNALIGNED,
     VECTOR_CONV,
     WIDE,
@@ -125,6 +126,9 @@ def test_mixed_elements_are_indexed_under_autocast_alone() -> None:
         ({"load_elems": 2, "groups": Affine(2.0)}, "bf16", BATCHED_LOADS[2]),
         ({"kind": "conv_depthwise"}, "fp32", DEPTHWISE_LAST),
         ({"kind": "conv_depthwise", "relaid": 1.0}, "fp32", "conv_depthwise"),
+        ({"kind": "conv_pointwise", "planes": (2, 4)}, "tf32", PLANES),
+        ({"kind": "conv_pointwise", "planes": (2,)}, "tf32", "conv_pointwise"),
+        ({"kind": "conv_pointwise", "planes": (2, 4)}, "bf16", "conv_pointwise"),
         ({"kind": "norm"}, "fp8", "norm"),
     ],
 )  # fmt: skip
@@ -136,7 +140,8 @@ def test_kinds(kernel: dict[str, Any], precision: str, name: str) -> None:
     ("changes", "precision", "n_bytes"),
     [
         ({}, "fp32", 2 * 4 * 5), ({}, "fp16", 2 * 2 * 5),
-        ({"planes": True}, "fp16", 0), ({"planes": True}, "fp32", 40),
+        ({"planes": (2, 4)}, "fp16", 0), ({"planes": (4,)}, "fp16", 20),
+        ({"planes": (2, 4)}, "tf32", 40), ({"planes": (2,)}, "tf32", 40),
         ({"unaligned": True}, "fp16", 0), ({"kind": "conv_depthwise"}, "fp16", 0),
     ],
 )  # fmt: skip

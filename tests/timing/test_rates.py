@@ -28,6 +28,7 @@ from simcore.step.kernels import (
     DEPTHWISE_LAST,
     KINDS,
     NARROW_LOADS,
+    PLANES,
     UNALIGNED,
     VECTOR_CONV,
     WIDE,
@@ -91,7 +92,7 @@ def test_products_reach_their_share_of_the_peak(gpu: str, precision: str) -> Non
 def test_kernels_that_compute_nothing_take_no_time_to_compute() -> None:
     kinds = rates(AMPERE).kernels.kinds
     computes = np.isfinite(kinds["flop_per_s"])
-    special = (WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, DEPTHWISE_LAST,
+    special = (WIDE, BATCHED, UNALIGNED, ACROSS, PLANES, VECTOR_CONV, DEPTHWISE_LAST,
                *NARROW_LOADS.values(), *DEPTH_LOADS.values(), *BATCHED_LOADS.values())  # fmt: skip
     assert {k for k, c in zip(KINDS, computes, strict=True) if c} == {*COMPUTE_KINDS, *special}
     assert (kinds["bytes_per_s"] > 0).all()
@@ -267,6 +268,18 @@ def test_channels_first_has_two_ways_on_nvidias_matrix_units() -> None:
         assert (kernels.direct["wave_frac"][i], kernels.direct["half_depth"][i]) == shape
         assert kernels.direct["bytes_per_s"][i] == kernels.of(kind)["bytes_per_s"]
     assert kernels.of("gemm")["turned_s_per_byte"] == 0.0
+
+
+def test_planes_are_turned_where_tf32_is_read_along_the_depth_alone() -> None:
+    """mma.sync and tcgen05 take either layout, Hopper's wgmma none but along the depth in TF32."""
+    for gpu in (AMPERE, HOPPER, "B200-SXM"):
+        turned, planes = (of(gpu, kind, "tf32") for kind in ("conv_pointwise", PLANES))
+        along = turned["turned_s_per_byte"] if gpu == HOPPER else 0.0
+        assert planes["turned_s_per_byte"] == along < 1.0
+        assert turned["turned_s_per_byte"] > 0.0
+        assert planes["flop_per_s"] == turned["flop_per_s"]
+        direct = rates(gpu, "tf32").kernels.direct["flop_per_s"]
+        assert direct[KINDS.index(PLANES)] == direct[KINDS.index("conv_pointwise")]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -206,7 +207,7 @@ def test_channels_first_is_told_by_what_convolutions_are_given() -> None:
     assert not any(k.relaid for k in _kernels(last))
     bare, there = (
         [
-            replace(k, relaid=0.0, planes=False, blocks=NONE, indexed=0.0)
+            replace(k, relaid=0.0, planes=(), blocks=NONE, indexed=0.0)
             for k in _kernels(x)
             if k.kind != NATIVE_NORM
         ]
@@ -228,12 +229,24 @@ def test_channels_first_is_told_by_what_convolutions_are_given() -> None:
     assert first.saved == last.saved
 
 
-def test_products_of_planes_are_those_of_aligned_ones() -> None:
-    """Of ResNet-50's 33 1x1 convolutions at stride 1 those of 56 x 56 and 28 x 28 pixels."""
-    first, last = (resnext(name="x", depth=50, layout=at) for at in ("nchw", "nhwc"))
-    passes = [k for k in _kernels(first) if k.planes]
-    assert len(passes) == 3 * (8 + 8) and {k.kind for k in passes} == {"conv_pointwise"}
-    assert {k.m.per_sample for k in passes if k.m.per_sample} == {56.0**2, 28.0**2}
+@pytest.mark.parametrize(
+    ("width", "planes", "pointwise_tf32"),
+    [(2, {56.0**2: 8, 28.0**2: 8}, "planes"), (2, {56.0**2: 8, 28.0**2: 8}, "transposed"),
+     (4, {56.0**2: 8, 28.0**2: 8, 14.0**2: 12}, "planes"), (4, {}, "transposed")],
+)  # fmt: skip
+def test_products_of_planes_are_those_of_aligned_ones(
+    width: int, planes: dict[float, int], pointwise_tf32: str
+) -> None:
+    """Of ResNet-50's 33 at stride 1 all but those of 7 x 7 pixels, in 16 bit not of 14 x 14."""
+    first, last = (
+        resnext(name="x", depth=50, layout=at, pointwise_tf32=pointwise_tf32)
+        for at in ("nchw", "nhwc")
+    )
+    passes = [k for k in _kernels(first) if width in k.planes]
+    assert {k.kind for k in passes} <= {"conv_pointwise"}
+    rows = Counter(k.m.per_sample for k in passes if k.m.per_sample)
+    assert rows == {pixels: 2 * n for pixels, n in planes.items()}
+    assert len(passes) == 3 * sum(planes.values())
     assert not any(k.planes for k in _kernels(last))
 
 

@@ -69,7 +69,7 @@ class Tape:
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
         xla: bool = False, native_depthwise: bool = False, dilated_on_vector_units: bool = False,
-        norms: Norms = "trained",
+        planes_in_tf32: bool = True, norms: Norms = "trained",
     ) -> None:  # fmt: skip
         """An empty tape.
 
@@ -82,6 +82,7 @@ class Tape:
           layout, not cuDNN's.
         - ``dilated_on_vector_units``: dilated convolutions have no kernel of matrix units in 16 bit
           (cuDNN 7).
+        - ``planes_in_tf32``: 1x1 convolutions are products of channel planes in TF32 too.
         - ``norms``: BatchNorms are ``trained``, ``constant`` (a pre-trained scale and shift), or
           ``evaluated`` (pre-trained statistics, trained scale and shift).
         """
@@ -103,6 +104,7 @@ class Tape:
         self.xla = xla
         self._native_depthwise = native_depthwise
         self._dilated_on_vector_units = dilated_on_vector_units
+        self._planes_in_tf32 = planes_in_tf32
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Tape:
             dilation=dilation, groups=groups, transposed=transposed, bias=bias, input_grad=x.grad,
             weight_grad=not self.frozen, channels_last=not (self._nchw or of_vectors),
             vector_units=self._dilated_on_vector_units and dilation > 1,
+            planes_in_tf32=self._planes_in_tf32,
         )  # fmt: skip
         weight, fwd, bwd = int(op.gemm_weight), list(op.fwd), list(op.bwd)
         if cast:

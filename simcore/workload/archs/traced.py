@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from simcore.base.figures import Part
+from simcore.base.units import FP32_BYTES, HALF_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
@@ -45,6 +46,8 @@ _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "f
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
             "mixed": "mixed",
             "rows": "rows", "again": "again", "clocks": "block_clocks"}  # fmt: skip
+#: The word ``planes``: 1 where pixels are aligned in 16 bit too, 4 where only in four bytes.
+_PLANES = {"1": (HALF_BYTES, FP32_BYTES), "4": (FP32_BYTES,)}
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups", "b": "blocks"}
 
 
@@ -90,7 +93,9 @@ def _kernel_line(mark: str, k: Kernel) -> str:
     words = [f"  {mark} {k.kind}"]
     for key, name in _AMOUNTS.items():
         value = getattr(k, name)
-        if value != (1.0 if key == "x" else 0.0):
+        if key == "planes":
+            words += [f"planes={word}" for word, widths in _PLANES.items() if widths == value]
+        elif value != (1.0 if key == "x" else 0.0):
             words.append(f"{key}={_number(value)}")
     for key, name in _GEOMETRY.items():
         a: Affine = getattr(k, name)
@@ -136,7 +141,7 @@ def _kernel(words: list[str]) -> Kernel:
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key in _AMOUNTS:
-            fields[_AMOUNTS[key]] = bool(value) if key == "planes" else float(value)
+            fields[_AMOUNTS[key]] = _PLANES[value] if key == "planes" else float(value)
         elif key in _GEOMETRY:
             fixed, _, per = value.partition("+")
             fields[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))

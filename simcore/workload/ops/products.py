@@ -10,7 +10,7 @@ from math import gcd, prod
 from typing import Any, Literal
 
 from simcore.base.record import dataclass
-from simcore.base.units import FP32_BYTES
+from simcore.base.units import FP32_BYTES, HALF_BYTES
 from simcore.workload.graph import FULL_LOAD, Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.norm import autocast_cast, cast, softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
@@ -34,13 +34,16 @@ def conv_kind(
     return "conv_winograd" if taps == (3, 3) else "conv"
 
 
-def has_planes(kind: KernelKind, plane: float) -> bool:
-    """Whether a convolution is a plain product of each image's channel planes of ``plane`` pixels.
+def plane_bytes(kind: KernelKind, plane: float, *, tf32: bool = True) -> tuple[int, ...]:
+    """Bytes of the elements with which a convolution is a plain product of channel planes.
 
-    That holds for 1x1 at stride 1 (weights times channels) where rows of pixels are aligned; such a
-    product reads channels-first tensors without transposing them.
+    That holds for 1x1 at stride 1 (weights times each image's channels of ``plane`` pixels) where
+    rows of pixels are aligned to a full load; such a product reads channels-first tensors without
+    transposing them. ``tf32``: in TF32 too, as cuDNN has it since some release after 8.3.2.
     """
-    return kind == "conv_pointwise" and plane % FULL_LOAD == 0
+    widths = (HALF_BYTES, FP32_BYTES)[: 1 + tf32]
+    full = FULL_LOAD * HALF_BYTES
+    return tuple(w for w in widths if kind == "conv_pointwise" and plane * w % full == 0)
 
 
 def row_elems(*widths: int) -> int:
@@ -172,6 +175,7 @@ def conv(
     transposed: bool = False,
     channels_last: bool = False,
     vector_units: bool = False,
+    planes_in_tf32: bool = True,
     save_input: bool = True,
     input_high: bool = False,
     input_grad: bool = True,
@@ -188,6 +192,7 @@ def conv(
     - ``kernel``: its size, or its size in each dimension.
     - ``input_high``: the input is a tensor that autocast keeps in fp32; each product casts it.
     - ``vector_units``: no kernel of matrix units takes it.
+    - ``planes_in_tf32``: ``tf32`` of ``plane_bytes``.
     """
     taps = (kernel,) * len(in_grid) if isinstance(kernel, int) else kernel
     points_in, points_out = images * prod(in_grid), images * prod(out_grid)
@@ -198,7 +203,7 @@ def conv(
     kind = conv_kind(
         taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed, channels=cin
     )
-    planes = has_planes(kind, prod(in_grid)) and not channels_last
+    planes = () if channels_last else plane_bytes(kind, prod(in_grid), tf32=planes_in_tf32)
 
     def product(m: Affine, n: float, k: Affine, relaid: float) -> Kernel:
         return Kernel(

@@ -12,7 +12,7 @@ from torch._prims_common import suggest_memory_format
 from simcore.workload.graph import NATIVE_NORM, KernelKind
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
-from simcore.workload.ops.products import DRAWN_SCORE, conv_kind, has_planes
+from simcore.workload.ops.products import DRAWN_SCORE, conv_kind, plane_bytes
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
@@ -97,9 +97,9 @@ def _channels_first(x: Any, weight: Any) -> bool:
     return all(suggest_memory_format(t) == torch.contiguous_format for t in (x, weight))
 
 
-def _planes(kind: KernelKind, x: Any, relaid: int) -> bool:
-    """``KernelRecord.planes``: whether 16-bit products read channels-first tensors directly."""
-    return relaid > 0 and has_planes(kind, math.prod(x.shape[2:]))
+def _planes(kind: KernelKind, x: Any, relaid: int) -> tuple[int, ...]:
+    """``KernelRecord.planes``: elements whose products read channels-first tensors directly."""
+    return plane_bytes(kind, math.prod(x.shape[2:])) if relaid else ()
 
 
 def _batch_norm(

@@ -47,7 +47,7 @@ class KernelRecord(NamedTuple):
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)
     launches: float = 1
     relaid: int = 0
-    planes: bool = False
+    planes: tuple[int, ...] = ()
     indexed: float = 0.0
     rows: int = 0
     again: float = 0.0
