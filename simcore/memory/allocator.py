@@ -98,7 +98,7 @@ class CachingAllocator:
             for pool in (self._small, self._large):
                 self._new_range(pool)
 
-    def allocate(self, number: int, n_bytes: int, at: int = 0) -> int | None:
+    def allocate(self, number: int, n_bytes: int, at: int) -> int | None:
         """Address of a block for ``n_bytes``, or None where the device is full."""
         self._now = at
         size = -(-n_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
@@ -115,7 +115,7 @@ class CachingAllocator:
         self.requested += n_bytes
         return block.address
 
-    def free(self, number: int, at: int = 0) -> int:
+    def free(self, number: int, at: int) -> int:
         """Return an allocation to the cache; its address. KeyError where it does not exist."""
         self._now = at
         block = self._used.pop(number)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _AT_ONCE, MOST_BATCH = 100, 1_000_000
 
 
-def largest_batch(request: Request, limit: int = 4096) -> int:
+def largest_batch(request: Request, limit: int) -> int:
     """The largest micro-batch of at most ``limit`` that fits; 0 where not even one sample does."""
 
     def needed(batches: Array) -> Array:

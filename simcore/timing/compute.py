@@ -426,7 +426,7 @@ def phases_of_parts(
 
 def pass_seconds(
     computing: Computing, strategy: Strategy, classes: tuple[ClassRates, ...], points: Points,
-    phases: Sequence[Array], work_sd_frac: float = 0.0, waits: bool = False,
+    phases: Sequence[Array], work_sd_frac: float, waits: bool,
 ) -> Array:  # fmt: skip
     """Seconds of all kernels of each part on its slowest rank class [parts, C].
 

@@ -23,7 +23,7 @@ def evaluate_layouts(
     alike: Sequence[Divided],
     points: Points,
     *,
-    keep_timeline: bool = False,
+    keep_timeline: bool,
     terms: Collection[str] | None = None,
 ) -> list[Steps]:
     """The step times of divided jobs that differ in what recompute changes alone.

@@ -148,7 +148,7 @@ def stage_steps(
     alike: Sequence[Divided],
     points: Points,
     *,
-    keep_timeline: bool = False,
+    keep_timeline: bool,
     terms: Collection[str] | None = None,
 ) -> list[StageSteps]:
     """The steps of the stages of each job; jobs differ in what recompute changes alone.

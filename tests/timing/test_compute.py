@@ -343,7 +343,9 @@ def test_tasks_of_each_class_take_its_own_time() -> None:
     assert found.task_s[joined.rows[0]].sum() == pytest.approx(9.0)
     assert found.task_s[joined.rows[1]].sum() == pytest.approx(18.0)
     phases = class_phases(PLAIN, TABLE, (FAST, SLOW), points())
-    assert pass_seconds(joined, PLAIN, (FAST, SLOW), points(), phases)[0, 0] == pytest.approx(18.0)
+    assert pass_seconds(joined, PLAIN, (FAST, SLOW), points(), phases, 0.0, False)[
+        0, 0
+    ] == pytest.approx(18.0)
     given = compute_times(joined, PLAIN, TABLE, (FAST, SLOW), points(),
                           phases=[2.0 * p for p in phases])  # fmt: skip
     assert given.micro_step_s[:, 0, 0] == pytest.approx([18.0, 36.0])

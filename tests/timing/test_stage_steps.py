@@ -32,7 +32,7 @@ def request(**words: Any) -> Request:
 def stages(of: Request, terms: tuple[str, ...] | None = None, **changes: float) -> list[StageSteps]:
     """Steps of the three kinds, without the host unless told otherwise."""
     axis = Points.of({**values_of(of), "use_host": 0.0, **changes}, 1)
-    (found,) = stage_steps([divided(of)], axis, terms=terms)
+    (found,) = stage_steps([divided(of)], axis, keep_timeline=False, terms=terms)
     return each(found)
 
 
@@ -172,9 +172,9 @@ def test_jobs_that_differ_in_recompute_are_what_each_is_alone() -> None:
     """Also in their exchanges, of which recompute repeats those of forward."""
     jobs = [request(recompute=how) for how in ("none", "full", "selective")]
     axis = Points.of(values_of(jobs[0]) | {"micro_batch": np.array([1.0, 2.0, 4.0])}, 3)
-    found = stage_steps([divided(job) for job in jobs], axis)
+    found = stage_steps([divided(job) for job in jobs], axis, keep_timeline=False)
     for job, steps in zip(jobs, found, strict=True):
-        (alone,) = stage_steps([divided(job)], axis)
+        (alone,) = stage_steps([divided(job)], axis, keep_timeline=False)
         for name in ("busy_s", "passing_s", "total_s", "exchanged_s", "spent_s"):
             assert getattr(steps, name) == pytest.approx(getattr(alone, name), rel=1e-12)
     none, full, selective = (steps.total_s for steps in found)

@@ -55,7 +55,7 @@ def waiting_s(
     backward_s: Array,
     stages: Sequence[int],
     micro_batches: Array,
-    chunks: int = 1,
+    chunks: int,
 ) -> Array:
     """Seconds of a step beyond a stage's own work if that stage is the pipeline's slowest: [R, C].
 

@@ -158,8 +158,10 @@ def test_the_last_of_equal_neighbours_waits_longest() -> None:
     """Why a run of equal stages needs one figure."""
     f, n = [1.0, 1.0, 1.0, 1.6], np.array([1.0, 4.0, 32.0])
     ones = np.ones((1, 3))
-    single = waiting_s(np.array(f)[:, None] * ones, 2 * np.array(f)[:, None] * ones, [1] * 4, n)
-    joined = waiting_s(np.array([[1.0], [1.6]]) * ones, np.array([[2.0], [3.2]]) * ones, [3, 1], n)
+    single = waiting_s(np.array(f)[:, None] * ones, 2 * np.array(f)[:, None] * ones, [1] * 4, n, 1)
+    joined = waiting_s(
+        np.array([[1.0], [1.6]]) * ones, np.array([[2.0], [3.2]]) * ones, [3, 1], n, 1
+    )
     assert (single[:3].max(axis=0) == single[2]).all()
     assert joined == pytest.approx(single[[2, 3]])
 
