@@ -23,7 +23,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -39,8 +39,9 @@ import pytest
 HERE = Path(__file__).resolve().parents[1]
 #: A function: the file that it stands in, below the root, and its first line.
 Place = tuple[str, int]
-#: Processor seconds of a fork: so many, and so many times what its tests need unmutated.
-_LIMIT_S, _LIMIT_RATIO = 60.0, 5.0
+#: Processor seconds of a test: so many, what its file needs unmutated (what its tests share may be
+#: set up anew), and so many times what it needs itself. A loop without end is soon told from work.
+_LIMIT_S, _LIMIT_RATIO = 20.0, 5.0
 #: Seconds of the clock for a processor second, on a machine that others use too.
 _CLOCK_RATIO = 20.0
 
@@ -57,10 +58,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a test enters, and the processor seconds that it takes."""
+    """What a test enters, the processor seconds that it takes, and those that it may take."""
 
     test: str
     seconds: float
+    limit_s: float
     places: frozenset[Place]
 
 
@@ -82,7 +84,7 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
     import hypothesis  # noqa: F401
     import torch  # noqa: F401
 
-    at_import: list[tuple[int, list[str], float]] = []
+    at_import: list[tuple[int, dict[str, float]]] = []
     beside: list[str] = []
     reading, writing = os.pipe()
     process = os.fork()
@@ -100,19 +102,19 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
             if "beside" in answer:
                 beside = answer["beside"]
             elif answer["outcome"] == "at import":
-                at_import.append((answer["number"], answer["order"], answer["seconds"]))
+                at_import.append((answer["number"], answer["limits"]))
             else:
                 hear(answer["number"], answer["outcome"], answer["entering"])
     os.waitpid(process, 0)
     if at_import:
         _import_beside(beside)
     tasks = [
-        partial(_passes_imported, changes[number], root, order) for number, order, _ in at_import
+        partial(_passes_imported, changes[number], root, limits) for number, limits in at_import
     ]
-    limits = [_LIMIT_RATIO * (_LIMIT_S + seconds) for *_, seconds in at_import]
-    for task, passed in _forks(tasks, jobs, limits):
-        number, order, _ = at_import[task]
-        hear(number, _OUTCOMES[passed], len(order))
+    whole = [_LIMIT_RATIO * _LIMIT_S + sum(limits.values()) for _, limits in at_import]
+    for task, passed in _forks(tasks, jobs, whole):
+        number, limits = at_import[task]
+        hear(number, _OUTCOMES[passed], len(limits))
 
 
 #: By whether the tests pass; None: they were stopped.
@@ -139,10 +141,15 @@ class _Loop:
         """Called by pytest after each phase of a test."""
         self.failed = self.failed or report.failed
 
-    def passes(self, items: Sequence[pytest.Item]) -> bool:
-        """Whether every test passes; stops at the first that does not."""
+    def passes(self, items: Sequence[pytest.Item], limits_s: Mapping[str, float]) -> bool:
+        """Whether every test passes; stops at the first that does not.
+
+        ``limits_s``: processor seconds of each test, after which this process is ended.
+        """
         for n, item in enumerate(items):
             after = items[n + 1] if n + 1 < len(items) else None
+            most = int(time.process_time() + limits_s.get(item.nodeid, _LIMIT_S)) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
             item.ihook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 break
@@ -190,15 +197,12 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
             order = _in_order(mirrored, places, change.file)
             enter = sum(bool(reach.places & (places or set())) for _, reach in order)
             if places is None:
-                ids = [reach.test for _, reach in order]
-                seconds = sum(reach.seconds for _, reach in order)
-                say(number=number, outcome="at import", order=ids, seconds=seconds)
+                say(number=number, outcome="at import", limits=_limits(order))
                 continue
-            chosen = [item for item, _ in order]
             numbers.append(number)
             entering.append(enter)
-            limits.append(_LIMIT_S + _LIMIT_RATIO * sum(reach.seconds for _, reach in order))
-            tasks.append(partial(_passes_changed, loop, change, chosen, functions))
+            limits.append(_LIMIT_S + sum(reach.limit_s for _, reach in order))
+            tasks.append(partial(_passes_changed, loop, change, order, functions))
         for task, passed in _forks(tasks, jobs, limits):
             say(number=numbers[task], outcome=_OUTCOMES[passed], entering=entering[task])
 
@@ -250,6 +254,11 @@ def _in_order(
     return first + sorted(others, key=lambda one: (files[one[0].path], one[0].path))
 
 
+def _limits(order: Sequence[tuple[pytest.Item, Reach]]) -> dict[str, float]:
+    """The processor seconds that each test may take, in the order of the tests."""
+    return {reach.test: reach.limit_s for _, reach in order}
+
+
 def _reaches(loop: _Loop, items: list[pytest.Item], root: Path, jobs: int) -> dict[str, Reach]:
     """What each test enters, each file of tests in its own fork. Raises where a test fails."""
     files = defaultdict(list)
@@ -272,8 +281,11 @@ def _reaches(loop: _Loop, items: list[pytest.Item], root: Path, jobs: int) -> di
     for task, found in _forks(tasks, jobs, [1e4] * len(tasks)):
         if found is None or isinstance(found, str):
             raise RuntimeError(f"{found or list(files)[task]} fails without a mutant")
+        of_file = _LIMIT_S + sum(seconds for _, seconds, _ in found)
         for test, seconds, places in found:
-            reaches[test] = Reach(test, seconds, frozenset((file, line) for file, line in places))
+            limit_s = of_file + _LIMIT_RATIO * seconds
+            entered = frozenset((file, line) for file, line in places)
+            reaches[test] = Reach(test, seconds, limit_s, entered)
     return reaches
 
 
@@ -363,16 +375,19 @@ def _put_in(change: Change, functions: dict[Place, list[FunctionType]]) -> None:
 def _passes_changed(
     loop: _Loop,
     change: Change,
-    chosen: Sequence[pytest.Item],
+    order: Sequence[tuple[pytest.Item, Reach]],
     functions: dict[Place, list[FunctionType]],
 ) -> bool:
     """Whether the tests pass with the changed code in the functions that exist."""
     _put_in(change, functions)
-    return loop.passes(chosen)
+    return loop.passes([item for item, _ in order], _limits(order))
 
 
-def _passes_imported(change: Change, root: Path, order: Sequence[str]) -> bool:
-    """Whether the tests pass where the changed module is imported in place of its file."""
+def _passes_imported(change: Change, root: Path, limits_s: Mapping[str, float]) -> bool:
+    """Whether the tests pass where the changed module is imported in place of its file.
+
+    ``limits_s``: the processor seconds of each test, in the order in which they run.
+    """
     path, plain = str(root / change.file), SourceFileLoader.get_code
 
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
@@ -381,10 +396,10 @@ def _passes_imported(change: Change, root: Path, order: Sequence[str]) -> bool:
         return plain(loader, name)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
-    place = {test: n for n, test in enumerate(order)}
+    place = {test: n for n, test in enumerate(limits_s)}
 
     def work(loop: _Loop, items: list[pytest.Item]) -> None:
-        loop.passes(sorted(items, key=lambda item: place.get(item.nodeid, len(place))))
+        loop.passes(sorted(items, key=lambda item: place.get(item.nodeid, len(place))), limits_s)
 
     return _pytest(_Loop(work), change.tests)
 
@@ -427,7 +442,7 @@ def _forks(
 
 
 def _to_file(task: Callable[[], Any], answer: Path, limit_s: float) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), resource.RLIM_INFINITY))
     with tempfile.TemporaryDirectory(dir=answer.parent) as temporary:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = temporary
         quiet = os.open(os.devnull, os.O_WRONLY)
