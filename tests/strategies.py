@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -186,3 +186,16 @@ def step_graphs(draw: st.DrawFn) -> tuple[StepGraph, Array]:
         )
     seconds = st.lists(st.floats(0.0, 100.0), min_size=3 * n, max_size=3 * n)
     return StepGraph(tuple(tasks)), np.array(draw(seconds)).reshape(n, 3)
+
+
+def on_by_default(*records: Any) -> dict[str, float]:
+    """Numbers and switches that records hold where nothing is said, but for what is off or zero."""
+    found: dict[str, float] = {}
+    for record in records:
+        pairs = ({f.name: f.default for f in fields(record)} if is_dataclass(record)
+                 else record._field_defaults)  # fmt: skip
+        found |= {
+            name: value for name, value in pairs.items()
+            if isinstance(value, int | float) and (value is True or value != 0)
+        }  # fmt: skip
+    return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strategies import block, strategy, workload
+from strategies import block, on_by_default, strategy, workload
 
 from simcore.base.record import Same
 from simcore.memory.moments import (
@@ -14,6 +14,7 @@ from simcore.memory.moments import (
     GRADIENT,
     SAVED,
     WORKING,
+    Tensor,
     Walked,
     candidates,
     gathering_of,
@@ -211,3 +212,7 @@ def test_no_moment_is_reached_by_another_in_every_column() -> None:
     for at, row in enumerate(table):
         others = np.delete(table, at, axis=0)
         assert not (others >= row).all(axis=1).any()
+
+
+def test_a_tensor_is_neither_late_nor_kept_by_default() -> None:
+    assert on_by_default(Tensor, Walked) == {}

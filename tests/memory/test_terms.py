@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import PARALLELISMS, Array, block, strategy, workload
+from strategies import PARALLELISMS, Array, block, on_by_default, strategy, workload
 
 from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
@@ -621,3 +621,7 @@ def test_flat_buffers_of_an_update(joined: float, wide: float, found: float) -> 
     assert float(_flat_buffer_bytes(state, norm, small)[0]) >= 240.0
     main = replace(norm, precision=with_main_grads(norm.precision, "fp32"))
     assert float(_flat_buffer_bytes(state, main, sizes)[0]) == joined
+
+
+def test_a_rank_holds_all_experts_and_nothing_is_stuck_by_default() -> None:
+    assert on_by_default(RankJob) == {"cublas_bytes": 2 * 8_519_680, "expert_ranks": 1.0}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import group, groups
+from strategies import group, groups, on_by_default
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.hardware.cluster import parse_cluster
@@ -347,3 +347,10 @@ def test_channels_limit_rings_of_ll128_between_nodes() -> None:
     plain = {o.protocol: 15 / 16 / float(o.s_per_byte[0]) for o in
              ALGORITHMS["Ring"].options("all_gather", pcie)}  # fmt: skip
     assert plain == {"LL": pytest.approx(rates["LL"]), "Simple": pytest.approx(300e9)}
+
+
+def test_a_library_and_a_group_assume_nothing_of_their_hardware() -> None:
+    """Neither NVLink, switches that reduce, latencies nor rails; a generation that is not known."""
+    assert on_by_default(Library, Group) == {
+        "generation": -1, "leaf_nodes": np.inf, "oversubscription": 1.0, "node_stride": 1.0,
+    }  # fmt: skip

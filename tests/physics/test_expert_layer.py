@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from strategies import on_by_default
 
 from simcore.physics.expert_layer import (
     ExpertRates,
@@ -206,3 +207,11 @@ def test_what_exceeds_all_tokens_goes_to_the_experts_that_have_room() -> None:
     assert loads.max(axis=1) == pytest.approx(512.0)
     assert loads.sum(axis=1) == pytest.approx(6 * 512.0)
     assert (loads > 0.0).all()
+
+
+def test_a_tile_is_shared_by_none_and_rates_cost_no_rows_by_default() -> None:
+    """128 columns and rows in doubling steps: the tiles of CUTLASS's grouped kernels."""
+    assert on_by_default(Tile, ExpertRates) == {
+        "columns": 128, "cached_bytes": np.inf, "sharing": 1.0,
+    }  # fmt: skip
+    assert Tile().rows == (16, 32, 64, 128, 256)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import on_by_default
 
 from simcore.physics.kernel import (
     FOUND,
@@ -224,3 +225,7 @@ def test_nvidias_guide_and_a_vision_tower() -> None:
     assert 1.1 < a100 < 1.3
     hopper = narrow_load_slowdown(2048, 4, 2, copies=True, asynchronous=True)
     assert 1.7 < hopper < 3.53
+
+
+def test_no_law_of_traffic_acts_where_nothing_is_said() -> None:
+    assert on_by_default(Traffic, TrafficLimits) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies import strategy, workload
+from strategies import on_by_default, strategy, workload
 
 from simcore.step.host_calls import (
     Managed,
@@ -184,3 +184,7 @@ def test_autocast_casts_each_matrix_and_the_biases_of_matrices() -> None:
     bare = Block(name="bare", ops=(), params=params(norm_weight=3, norm_bias=3))
     model = workload([two, bare]).replace(frozen=(FROZEN,))
     assert weight_casts(model).tolist() == [2 + 1, 0, 1, 0, 0]
+
+
+def test_a_library_that_says_no_bucket_has_none() -> None:
+    assert on_by_default(Managed) == {}

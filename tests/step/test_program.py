@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import block, workload
+from strategies import block, on_by_default, workload
 
 from simcore.base.units import MIB
 from simcore.step.program import (
@@ -285,3 +285,7 @@ def test_models_that_differ_in_ops_alone_have_one_outline() -> None:
     assert not first.ops and not found.frozen[0].ops
     assert first.boundary == first.remade == NOTHING
     assert outline(workload([small, block("z", [6])])) is not found
+
+
+def test_a_message_runs_once_a_step_and_a_bucket_holds_no_experts_by_default() -> None:
+    assert on_by_default(CommCost, Bucket) == {}

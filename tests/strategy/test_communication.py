@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from strategies import on_by_default
 
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.physics.collectives import names_in_nccl_algo
 from simcore.request.inputs import nccl_algorithms, nccl_protocols, nccl_release
-from simcore.strategy.communication import Allowed
+from simcore.strategy.communication import Allowed, Overlap
 
 ALGORITHMS = names_in_nccl_algo()
 
@@ -99,3 +100,8 @@ def test_the_release_reaches_the_price() -> None:
         )
         assert (new < old) == faster
         assert faster or new == old
+
+
+def test_gradients_alone_are_hidden_by_default() -> None:
+    """DistributedDataParallel reduces buckets while backward runs; other traffic is waited for."""
+    assert on_by_default(Overlap) == {"grads": True}

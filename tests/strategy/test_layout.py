@@ -1,8 +1,9 @@
 """Rules of a layout: what divides what, all violations at once."""
 
 import pytest
+from strategies import on_by_default
 
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import ExpertRows, Layout, Routing
 
 
 def test_nothing_cut_is_trivial_and_says_nothing() -> None:
@@ -135,3 +136,11 @@ def test_expert_ranks_divide_those_of_a_stage() -> None:
     assert Layout(pp=2, ep=8).violations(8, 12) == [f"ep=8 {said} 4"]
     wide = Layout(pp=2, tp=2, ep=4, expert_tp=2)
     assert wide.violations(8, 12) == [f"ep=4 x expert-tp=2 {said} 2"]
+
+
+def test_degrees_are_one_and_rows_are_whole_by_default() -> None:
+    """Degrees of 1 and no deferred heads; sequence parallelism acts with tensor ranks alone."""
+    degrees = dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "expert_tp", "vpp_group"), 1)
+    assert on_by_default(Layout) == {**degrees, "sequence_parallel": True}
+    assert on_by_default(Routing) == {"imbalance": 1.0, "padding": True}
+    assert on_by_default(ExpertRows) == {"computed": 1.0, "sent": 1.0, "permuted": 1.0}

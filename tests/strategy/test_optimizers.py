@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from strategies import on_by_default
 
 from simcore.answer.request import make_request
 from simcore.base.database import fold_name
@@ -12,6 +13,9 @@ from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.strategy.optimizers import (
     OPTIMIZERS,
     RECORDS,
+    Optimizer,
+    OptimizerRecord,
+    Work,
     fitted,
     implementation_words,
     optimizer_named,
@@ -129,3 +133,7 @@ def test_an_optimizer_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(DataError) as told:
         optimizer_named("my-rule")
     assert f"{file}:7: " in str(told.value) and "did you mean 'temporary_elems'" in str(told.value)
+
+
+def test_an_optimizer_does_nothing_that_its_record_does_not_say() -> None:
+    assert on_by_default(Optimizer, Work, OptimizerRecord) == {}

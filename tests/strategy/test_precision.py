@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from strategies import on_by_default
 
 from simcore.base.errors import UnknownName
 from simcore.strategy.precision import (
@@ -138,3 +139,7 @@ def test_cudnn_computes_norms_of_fp32_weights_and_of_no_bf16() -> None:
     torchs = {"amp-bf16", "bf16", "bf16-true", "fp16-true"}
     plain = {"fp32", "fp32-ieee", "tf32", "amp-fp16", "fp16"} | torchs
     assert {name for name in plain if PRECISIONS[name].native_norms} == torchs
+
+
+def test_a_precision_stores_nothing_beside_what_it_says() -> None:
+    assert on_by_default(Precision) == {}

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 import torch
 from reference.meter import KernelMeter
-from strategies import PARALLELISMS, strategy
+from strategies import PARALLELISMS, on_by_default, strategy
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS, with_main_grads
 from simcore.strategy.strategy import (
+    Buckets,
     Offload,
+    Strategy,
     hybrid,
     node_shard_ranks,
     parallelism_named,
@@ -224,3 +226,14 @@ def test_operators_are_issued_one_by_one_by_torch_that_compiles_nothing(
     issuer: str, compiled: bool, eager: bool
 ) -> None:
     assert strategy("ddp", issuer=issuer, compiled=compiled).eager == eager
+
+
+def test_what_a_strategy_does_where_nothing_is_said() -> None:
+    """FSDP and DeepSpeed gather one block ahead; torch's DDP wraps even a single device."""
+    assert on_by_default(Strategy) == {
+        "prefetch_blocks": 1, "expert_ranks": 1.0, "waits_for_gradients": True,
+    }  # fmt: skip
+    assert on_by_default(Offload) == {}
+    assert on_by_default(Buckets) == {
+        "cap_bytes": 25 * MIB, "first_bytes": MIB, "wraps_alone": True, "zero_numel": 500_000_000,
+    }  # fmt: skip

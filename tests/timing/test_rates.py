@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strategies import block, workload
+from strategies import block, on_by_default, workload
 from strategies import rates as made_up
 
 from simcore.base.errors import SimcoreError
@@ -472,3 +472,7 @@ def test_each_group_is_asked_for_the_spread_of_its_own_peaks() -> None:
     )
     one = knob_spread_of(PROFILE, parse_cluster(f"1x8x{AMPERE}"), precision, model)
     assert one["memory"] == PROFILE.memory_efficiency("elementwise", GPUS[AMPERE]).sd_log
+
+
+def test_a_device_has_no_spread_and_convolves_as_it_multiplies_by_default() -> None:
+    assert on_by_default(ClassRates) == {"half_product_flop_per_s": np.inf}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import on_by_default
 
 from simcore import api
 from simcore.answer.request import make_request
@@ -13,7 +14,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
 from simcore.step.parallel import context
-from simcore.step.parallel.context import ContextRanks, mixers_of
+from simcore.step.parallel.context import ContextRanks, Heads, mixers_of
 from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
@@ -214,3 +215,7 @@ def test_every_layer_with_a_state_has_a_name_to_be_refused_by() -> None:
     assert context._NAMES.keys() == RECURRENT
     with pytest.raises(InvalidConfig, match="share convolution layers is not modelled"):
         make_request("lfm2-1.2b", "1x8xH100", cp=2)
+
+
+def test_keys_are_sent_once_by_default() -> None:
+    assert on_by_default(Heads) == {"copies": 1}

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strategies import group
+from strategies import group, on_by_default
 
 from simcore.answer.request import make_request
 from simcore.physics.collectives import Collective, collective_time_s
 from simcore.request.placed import Placed
-from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.step.parallel.layer_ranks import LayerRanks, Pair
 from simcore.timing.exchanges import exchange_bytes
 
 BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "none",
@@ -112,3 +112,8 @@ def test_some_layers_exchange_as_often_as_they_are_many() -> None:
     once, half = some.once_s(n_bytes, on), n_bytes[None, :] / 2.0
     assert once["all_gather"] == collective_time_s("all_gather", half, on)[0]
     assert once["all_reduce"] == collective_time_s("all_reduce", n_bytes[None, :], on)[0]
+
+
+def test_exchanges_of_layer_ranks_are_whole_and_nothing_hides_them_by_default() -> None:
+    assert on_by_default(LayerRanks) == {"layers_frac": 1.0, "seen_frac": 1.0}
+    assert on_by_default(Pair) == {"covering_frac": 1.0}

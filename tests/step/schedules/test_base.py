@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import on_by_default
 
 from simcore.step.schedules import schedule_of
 from simcore.step.schedules.base import Schedule, Slot, StageTimes, Work, last_place
@@ -153,3 +154,7 @@ def test_the_last_micro_batch_of_every_chunk_takes_longer() -> None:
     assert sorted((w.kind, w.micro_batch, w.chunk) for w in longer) == [
         ("backward", 3, 0), ("backward", 3, 1),
     ]  # fmt: skip
+
+
+def test_work_is_of_the_first_chunk_and_stages_have_no_edges_by_default() -> None:
+    assert on_by_default(Work, StageTimes) == {}

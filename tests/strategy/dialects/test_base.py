@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from strategies import on_by_default
 
 from simcore.strategy.dialects.base import Job, Launch, Unsupported, joined
 
@@ -95,3 +96,7 @@ def test_whose_program_fills_in_defaults(
     outer: dict[str, Any], inner: dict[str, Any], fills: bool
 ) -> None:
     assert joined(Launch(**outer), Launch(**inner)).fills is fills
+
+
+def test_a_launch_fills_in_the_programs_defaults_unless_it_says_that_it_has_none() -> None:
+    assert on_by_default(Launch) == {"fills": True}

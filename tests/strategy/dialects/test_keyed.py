@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from strategies import on_by_default
 
 from simcore import api
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
@@ -227,3 +228,7 @@ def test_a_named_file_is_read_where_it_is_and_missed_where_its_name_says_nothing
     assert reading.finish().approximated == ()
     with pytest.raises((DataError, UsageError), match=r"mine\.json"):
         read_named(reading, "--deepspeed", "deepspeed", "mine.json")
+
+
+def test_a_dialect_of_a_record_describes_no_models_by_default() -> None:
+    assert on_by_default(TableDialect) == {}

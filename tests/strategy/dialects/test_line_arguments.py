@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strategies import on_by_default
 
 from simcore.strategy.dialects import read_launch
-from simcore.strategy.dialects.line_record import LINES, LineRecord, Started, fold_key
+from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, Started, fold_key
 from simcore.strategy.dialects.lines import (
     ANY_SCRIPT,
     Arguments,
+    LineDialect,
     _interpolated,
     _with_words,
     arguments,
@@ -21,7 +23,7 @@ from simcore.strategy.dialects.lines import (
     line_programs,
     of_table,
 )
-from simcore.strategy.dialects.record import RECORDS
+from simcore.strategy.dialects.record import RECORDS, Meaning
 from simcore.strategy.dialects.source import Source
 
 
@@ -221,3 +223,10 @@ def test_a_script_with_one_flag_of_megatron_is_not_megatron() -> None:
     assert read_launch(own).dialect == "megatron"
     other = "torchrun train.py --micro_batch_size 2 --seq-len 128 --compile-model --steps 9"
     assert read_launch(other).micro_batch == 2 and read_launch(other).dialect != "megatron"
+
+
+def test_what_a_record_of_a_line_does_where_it_says_nothing() -> None:
+    """Its own program, named for certain; a key of it is written, and no switch of a file is on."""
+    assert on_by_default(LineDialect) == {"certain": True, "own": True}
+    assert on_by_default(Meaning) == {"written": True}
+    assert on_by_default(NamedFile, LineRecord) == {}

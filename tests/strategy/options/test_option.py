@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from strategies import on_by_default
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.strategy.options.kinds import Made, Name, Number, Pairs, Text, Texts, Whole
+from simcore.strategy.options.kinds import Made, Name, NameList, Number, Pairs, Text, Texts, Whole
 from simcore.strategy.options.option import (
     GROUPS,
     HEADINGS,
@@ -126,3 +127,10 @@ def test_groups_that_stand_among_other_options() -> None:
         "Job": False, "Cluster": False, "Strategy": True, LAYOUT_GROUP: True, "Run": True,
         "More": True,
     }  # fmt: skip
+
+
+def test_what_an_option_and_its_control_are_where_nothing_is_said() -> None:
+    """A number is at least one; a control takes up to a million, or a hundred letters."""
+    assert on_by_default(Whole) == {"least": 1}
+    assert on_by_default(Number, Name, NameList, Option) == {}
+    assert on_by_default(Control) == {"most": 1_000_000, "most_letters": 100}
