@@ -483,7 +483,10 @@ _EARLIER = np.triu(np.ones((_AT_ONCE, _AT_ONCE), dtype=bool), 1)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
-    """Indices of rows that no other row reaches or exceeds in every column."""
+    """Indices of rows of which, for each row, one reaches or exceeds it in every column.
+
+    No row is kept that one with a larger first column reaches.
+    """
     if len(rows) == 1:
         return np.zeros(1, dtype=np.intp)
     left = np.argsort(-rows[:, 0], kind="stable")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from strategies import block, on_by_default, strategy, workload
 
 from simcore.base.record import Same
@@ -16,6 +19,7 @@ from simcore.memory.moments import (
     WORKING,
     Tensor,
     Walked,
+    _undominated,
     candidates,
     gathering_of,
     held_at_ticks,
@@ -216,3 +220,18 @@ def test_no_moment_is_reached_by_another_in_every_column() -> None:
 
 def test_a_tensor_is_neither_late_nor_kept_by_default() -> None:
     assert on_by_default(Tensor, Walked) == {}
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=12))
+def test_every_row_is_reached_by_one_that_is_kept(rows: list[tuple[int, ...]]) -> None:
+    """And none is kept that one with a larger first column reaches, or an equal one."""
+    found = [rows[n] for n in _undominated(np.array(rows, dtype=np.float64))]
+    reaches = lambda a, b: all(x >= y for x, y in zip(a, b, strict=True))  # noqa: E731
+    assert all(any(reaches(kept, row) for kept in found) for row in rows)
+    assert len(set(found)) == len(found)
+    assert not any(reaches(a, b) for a, b in permutations(found, 2) if a[0] > b[0])
+
+
+def test_two_rows_of_which_neither_reaches_the_other_both_stay() -> None:
+    assert sorted(_undominated(np.array([[1.0, 2.0], [2.0, 1.0]]))) == [0, 1]
+    assert _undominated(np.array([[1.0, 1.0], [2.0, 1.0]])).tolist() == [1]

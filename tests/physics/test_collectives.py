@@ -354,3 +354,29 @@ def test_a_library_and_a_group_assume_nothing_of_their_hardware() -> None:
     assert on_by_default(Library, Group) == {
         "generation": -1, "leaf_nodes": np.inf, "oversubscription": 1.0, "node_stride": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "offered"), [(1, 1, 0), (2, 2, 1), (8, 8, 1), (4, 2, 0)]
+)
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+def test_pat_by_hand(op: Collective, ranks: int, nodes: int, offered: int) -> None:
+    """8 us + log2(n) (14 us + 2 latencies of the NIC) / 3.5 + 2.8 us n, at 3/4 of the bandwidth.
+
+    Only with one rank a node, of which there are several; of an all-reduce there is none.
+    """
+    on = group(float(ranks), float(nodes), inter_bw=4e9, generation=2, nic_latency_s=3e-6)
+    options = ALGORITHMS["PAT"].options(op, on)
+    assert len(options) == offered
+    assert not ALGORITHMS["PAT"].options("all_reduce", on)
+    if offered:
+        found = options[0].time_s(np.array([[3e9]]))[0, 0]
+        fixed = 8e-6 + np.log2(ranks) * 20e-6 / 3.5 + 2.8e-6 * ranks
+        sent = 3e9 * (ranks - 1) / ranks if False else 3e9
+        assert found == pytest.approx(fixed + sent / (0.75 * 4e9), rel=1e-6)
+
+
+def test_what_no_algorithm_offers_never_ends_but_with_one_rank_alone() -> None:
+    on = group([1.0, 2.0], 1.0)
+    on.known_options["all_reduce"] = []
+    assert time_s("all_reduce", np.array([[GB]]), on).tolist() == [[0.0, inf]]

@@ -169,3 +169,18 @@ def test_bytes_of_weights_do_not_grow_with_the_batch() -> None:
     expected = 200.0 * 2.0 * 4.0 ** (shares[1] / sum(shares))
     for batch in (1.0, 8.0):
         assert seconds(weights(200.0), rates, batch=batch) == pytest.approx(expected)
+
+
+def test_another_kernel_is_as_far_as_the_same_one_at_e_times_the_size() -> None:
+    """One square of distance 1 for another kernel, one for the size: twice as far, a quarter's
+    weight."""
+    ours, other = copies(100.0), copies(100.0 * np.e)
+    low, high = (
+        TimedKernel(kernel=kernel_texts(table)[0], precision="fp32", batch=1, seconds=s)
+        for table, s in ((ours, 200.0), (other, 100.0 * np.e * 32.0))
+    )
+    rates = device(low, high)
+    rates.kinds["bytes_per_s"] = 1.0
+    # at batch 1 of its own kernel the measured time stands; between them both are others
+    middle = copies(100.0 * np.sqrt(np.e))
+    assert seconds(middle, rates) == pytest.approx(100.0 * np.sqrt(np.e) * 8.0)

@@ -418,3 +418,12 @@ def test_colossal_ai_gathers_each_parameter_by_itself() -> None:
     how = strategy("zero2", "bf16", program=program_named("colossalai"))
     (sent,) = [c for c in program_of(model, how, 1).comm if c.op == "all_gather"]
     assert sorted(zip(sent.sizes_bytes, sent.counts, strict=True)) == [(6, 1), (8, 2), (20, 2)]
+
+
+def test_the_tensor_used_last_is_not_gathered_again_whatever_may_lie_between() -> None:
+    """Nothing lies between its use in the recomputed forward and in backward."""
+    layer = Block(name="layer", ops=(), recomputable=True,
+                  params=tuple(Param(f"p{i}", 10) for i in range(3)))  # fmt: skip
+    how = strategy("zero3", program=program_named("fsdp"), reuse_numel=2)
+    first, second, _ = layer.params
+    assert gathered_params(layer, how, recomputes=True) == (*layer.params, second, first)

@@ -185,3 +185,25 @@ def test_what_a_stage_holds_and_what_it_refuses() -> None:
 def test_with_chunks_it_is_the_interleaved_schedule() -> None:
     assert type(schedule_of(Layout(pp=4))) is OneFOneB
     assert schedule_of(Layout(pp=4, vpp=2)).whole_rounds
+
+
+def test_of_one_micro_batch_each_stage_waits_for_all_others() -> None:
+    """It passes all stages once each way, whichever of them is asked."""
+    f, b = np.array([[1.0], [4.0], [2.0], [0.5]]), np.array([[2.0], [3.0], [7.0], [1.0]])
+    waits = waiting_s(f, b, [1] * 4, np.ones(1), 1)
+    assert waits[:, 0] == pytest.approx(((f + b).sum() - (f + b))[:, 0])
+
+
+@pytest.mark.parametrize("n", [2, 8])
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [([10.0, 1.0], [20.0, 2.0]), ([1.0, 10.0], [2.0, 20.0]), ([1.0, 30.0, 2.0], [2.0, 50.0, 3.0])],
+)
+def test_a_stage_much_slower_than_others_waits_for_none_of_them_but_to_start(
+    forward: list[float], backward: list[float], n: int
+) -> None:
+    exact = makespan_s(forward, backward, n)
+    slow = int(np.argmax(forward))
+    start = sum(forward[:slow]) + sum(backward[:slow])
+    assert exact == pytest.approx(n * (forward[slow] + backward[slow]) + start)
+    assert closed_s(forward, backward, n) == pytest.approx(exact)

@@ -139,3 +139,25 @@ def test_sizes_that_flags_leave_out_are_megatrons_own() -> None:
 @pytest.mark.parametrize(("seq_len", "flag"), [(512, 2048), (2048, 2048)])
 def test_there_are_at_least_as_many_positions_as_tokens(seq_len: int, flag: int) -> None:
     assert flags_of(described(given(GPT3)), seq_len)["max-position-embeddings"] == flag
+
+
+@pytest.mark.parametrize(
+    ("times", "layers", "kept"),
+    [(9_999, 10_000, True), (10_000, 10_001, True), (10_001, 10_002, False)],
+)
+def test_a_pattern_of_layers_repeats_no_part_more_than_ten_thousand_times(
+    times: int, layers: int, kept: bool
+) -> None:
+    """So that a few characters do not take gigabytes."""
+    line = MIXTRAL.replace("--num-layers 32", f"--num-layers {layers}")
+    found = described({**given(line), "moe-layer-freq": f"([0]*1+[1]*{times})"})
+    assert ("expert_pattern" in found) is kept
+    if kept:
+        assert found["expert_pattern"] == "d" + "e" * times
+
+
+def test_two_experts_see_a_token_where_no_number_is_said() -> None:
+    """Megatron-LM's own default (moe_router_topk of arguments.py)."""
+    bare = {k: v for k, v in described(given(MIXTRAL)).items() if k != "top_k"}
+    assert flags_of({**bare, "top_k": 2}, 4096)["moe-router-topk"] == 2
+    assert flags_of(bare, 4096)["moe-router-topk"] == 2

@@ -256,3 +256,9 @@ def test_a_line_of_dashes_is_no_option_and_is_looked_at_once(line: str, tmp_path
     (tmp_path / "s.sh").write_text(f"A=1\n{line}\npython t.py $A\n")
     found = script_run(Source(f"bash {tmp_path}/s.sh -a 5", "line")).text
     assert "A=1\n" in found
+
+
+def test_the_first_key_that_is_no_text_is_named(tmp_path: Path) -> None:
+    name = written(tmp_path, "accelerate.yaml", "distributed_type: FSDP\n3: a\n4: b\n")
+    with pytest.raises(DataError, match="key 3 is no text"):
+        read_launch(name)

@@ -271,3 +271,13 @@ def test_the_launchers_flags_stand_among_those_of_a_command() -> None:
                               "micro_batch": 4, "grad_accum": 2, "precision": "bf16"}  # fmt: skip
     assert launch.unknown == () and launch.violations() == []
     assert read_launch("trl sft --num_processes 2").strategy == "ddp"
+
+
+def test_a_text_with_spaces_is_a_command_behind_c_alone() -> None:
+    shell = "torchrun --nnodes=2 --nproc-per-node=4 a.py"
+    for flag in ("-c", "-lc"):
+        assert read_launch(f"bash {flag} '{shell}'").nnodes == 2
+    launch = read_launch(f"torchrun --nnodes=3 --nproc-per-node=4 train.py --note '{shell}'")
+    assert (launch.nnodes, launch.nproc_per_node) == (3, 4)
+    quoted = read_launch(f"env NOTE='{shell}' torchrun --nnodes=3 --nproc-per-node=4 train.py")
+    assert quoted.nnodes == 3

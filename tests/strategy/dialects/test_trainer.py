@@ -125,3 +125,8 @@ def test_every_argument_of_trainer_is_decided() -> None:
     arguments = pytest.importorskip("transformers").TrainingArguments
     names = {name.replace("_", "-") for name in arguments.__dataclass_fields__}
     assert names <= known, sorted(names - known)
+
+
+def test_a_base_stored_in_4_bits_counts_for_adapters_alone() -> None:
+    line = "llamafactory-cli train --stage sft --model_name_or_path unsloth/llama-3-8b-bnb-4bit"
+    assert "quantised_base" not in read_launch(f"{line} --finetuning_type full").words()
