@@ -129,6 +129,23 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "where columns of a table lie in memory changes no figure",
     ("strategy/balanced_cut.py", "NumberReplacer", "after, start = [infinite]", 2):
         "where nothing ends no start is read",
+    **dict.fromkeys(
+        (("strategy/balanced_cut.py", "NumberReplacer", "after, start = [infinite]", n)
+         for n in (0, 4)),
+        "no layer ends behind the last one: a place more is not read",
+    ),
+    **dict.fromkeys(
+        (("physics/fabric_shares.py", operator, "(True, False) if b < 1.0 else", 0)
+         for operator in ("NumberReplacer", "ReplaceComparisonOperator_Lt_LtE")),
+        "that a job which always sends does not has probability 0, and slows no other",
+    ),
+    ("strategy/dialects/recipes.py", "NumberReplacer", "target, node = statement.targets[0]", 1):
+        "a list of one has one, which is the first and the last",
+    **dict.fromkeys(
+        (("timing/evaluate.py", "NumberReplacer", "ends[parts[0]] = makespan_s(graph", n)
+         for n in (1, 3)),
+        "a list of one part has one, which is the first and the last",
+    ),
     ("timing/compute.py", "NumberReplacer", "task_s = computing.weights @ phases[0]", 1):
         "one class is the first and the last",
     ("timing/compute.py", "NumberReplacer", "tile=(down, across) if (of_kind", 1):

@@ -28,9 +28,9 @@ from simcore.step.kernel_text import kernel_texts, read_kernels
 from simcore.step.kernels import KernelTable
 from simcore.strategy.precision import PRECISIONS, Precision
 
-#: Distance of a kernel to another kernel of the same shape: as far as the same one at e times the
-#: size. A kernel whose factor was measured at another batch keeps it rather than that of a
-#: different kernel which happens to be of its size.
+#: Squared distance of a kernel to another kernel of the same shape: as far as the same one at e
+#: times the size. A kernel whose factor was measured at another batch keeps it rather than that of
+#: a different kernel which happens to be of its size.
 OTHER = 1.0
 #: Squared distance below which two shapes are the same: 1 in 10,000.
 SAME = 1e-8
@@ -99,7 +99,7 @@ def timed_factors(
 def _factors(table: KernelTable, timed: TimedKernels, batch: float) -> Array:
     """Weights [K, M] of the timed kernels in the factor of each kernel; no row sums to over one."""
     squared = np.square(_features(table, np.array([batch]))[:, None] - _own(timed)).sum(axis=-1)
-    squared += OTHER**2 * ~_same_kernel(table, timed)
+    squared += OTHER * ~_same_kernel(table, timed)
     weights = 1.0 / np.square(np.maximum(squared, SAME))
     kernels, others = table.kernels, timed.table.kernels
     of_kind = kernels["kind"][:, None] == others["kind"]

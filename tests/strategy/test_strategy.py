@@ -237,3 +237,23 @@ def test_what_a_strategy_does_where_nothing_is_said() -> None:
     assert on_by_default(Buckets) == {
         "cap_bytes": 25 * MIB, "first_bytes": MIB, "wraps_alone": True, "zero_numel": 500_000_000,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "tp", "ranks"),
+    [([8], 4, 1, 8), ([8], 4, 4, 2), ([8], 1, 1, 0), ([2], 2, 1, 2)],
+)  # fmt: skip
+def test_hsdp_shards_over_the_data_ranks_of_a_node(
+    gpus: list[int], nodes: int, tp: int, ranks: int
+) -> None:
+    assert node_shard_ranks(gpus, nodes, tp) == ranks
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tp", "said"),
+    [([4, 8], 1, "not 4, 8: use zero3"), ([2], 2, "tp=2 leaves one rank"),
+     ([8], 8, "tp=8 leaves one rank"), ([1], 1, "within a node of several GPUs")],
+)  # fmt: skip
+def test_hsdp_needs_equal_nodes_of_several_data_ranks(gpus: list[int], tp: int, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        node_shard_ranks(gpus, 2, tp)

@@ -238,3 +238,11 @@ def test_a_filling_pipeline_passes_on_with_exposed_exchanges() -> None:
         spent = [sum(x[0] for x in one.exchanges_s.values()) for one in (bare, hidden)]
         assert hidden.messages_hidden_s[0] == pytest.approx(spent[0] - spent[1])
         assert hidden.total_s[0] < bare.total_s[0]
+
+
+def test_less_overlap_costs_hidden_exchanges_more() -> None:
+    """Hidden seconds cost the slowdown over the overlap: twice the overlap, half the cost."""
+    of = request(overlap="grads,dgrad")
+    one, two, four = (stages(of, overlap=o)[0].exchanges_s[TENSOR][0] for o in (1.0, 2.0, 4.0))
+    assert one > two > four > 0.0
+    assert one - two == pytest.approx(2.0 * (two - four))

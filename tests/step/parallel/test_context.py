@@ -219,3 +219,12 @@ def test_every_layer_with_a_state_has_a_name_to_be_refused_by() -> None:
 
 def test_keys_are_sent_once_by_default() -> None:
     assert on_by_default(Heads) == {"copies": 1}
+
+
+def test_attention_in_8_bits_halves_what_ulysses_exchanges() -> None:
+    """q, k, v and the output are cast before the exchange (Transformer Engine 2.13)."""
+    record = resolve_model("llama2-7b")
+    fp8 = record.model_copy(update={"config": {**record.config, "attention": "cudnn_fp8"}})
+    words = {"cp": 4, "cp_comm": "ulysses", "precision": "fp8"}
+    forward, backward = sent("llama2-7b", "1x8xH100", **words)
+    assert sent(fp8, "1x8xH100", **words) == (forward / 2, backward / 2)

@@ -129,6 +129,7 @@ def test_replicas_on_more_gpus_would_be_hsdp() -> None:
             "data_parallel_shard_degree = 1"
         )
         assert (alone.n_gpus, alone.strategy, alone.whole_world) == (copies, "ddp", "")
+        assert alone.shard_ranks is None
     one = read("[parallelism]\ndata_parallel_replicate_degree = 1")
     assert one.n_gpus is None and one.strategy == "zero3"
 

@@ -6,6 +6,9 @@ import pytest
 
 from simcore.strategy.dialects import read_launch
 from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.source import Source
+from simcore.strategy.dialects.trainer import settle_precision
 
 LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --bf16"
 
@@ -130,3 +133,34 @@ def test_every_argument_of_trainer_is_decided() -> None:
 def test_a_base_stored_in_4_bits_counts_for_adapters_alone() -> None:
     line = "llamafactory-cli train --stage sft --model_name_or_path unsloth/llama-3-8b-bnb-4bit"
     assert "quantised_base" not in read_launch(f"{line} --finetuning_type full").words()
+
+
+@pytest.mark.parametrize(
+    ("said", "precision"),
+    [
+        ({"precision": "amp-bf16", "strategy": "ddp"}, "amp-bf16"),
+        # FSDP's mixed precision keeps fp32 shards, unless they stay as loaded (accelerate 1.13.0)
+        ({"precision": "amp-bf16", "strategy": "zero3"}, "bf16"),
+        ({"precision": "amp-bf16", "strategy": "zero3", "other.dtype": "bf16"}, "bf16"),
+        ({"precision": "amp-bf16", "strategy": "zero3", "other.dtype": "bf16",
+          "other.shards": 16}, "bf16-true"),
+        ({"precision": "amp-bf16", "strategy": "zero3", "other.shards": 16}, "bf16"),
+        ({"strategy": "zero3", "other.dtype": "bf16"}, "bf16-true"),
+        # without sharding weights stay as loaded; adapters on them are fp32
+        ({"strategy": "ddp", "other.dtype": "bf16"}, "bf16-true"),
+        ({"strategy": "ddp", "other.dtype": "auto"}, "bf16-true"),
+        ({"strategy": "ddp", "other.dtype": "bf16", "lora_rank": 8}, "bf16"),
+        ({"strategy": "ddp", "other.dtype": "fp32"}, "fp32"),
+        # a quantised base is loaded in 16 bits where nothing is said
+        ({"strategy": "ddp", "quantised_base": "nf4", "lora_rank": 8}, "bf16"),
+        ({"strategy": "ddp"}, None),
+    ],
+)  # fmt: skip
+def test_precision_follows_from_what_weights_are_loaded_in_and_how_they_are_sharded(
+    said: dict[str, object], precision: str | None
+) -> None:
+    reading = Reading("trainer", Source("", "line"))
+    for option, value in said.items():
+        reading.say(option, value, f"--{option}")
+    settle_precision(reading, Table({}))
+    assert reading.said("precision") == precision

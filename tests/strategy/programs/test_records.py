@@ -202,6 +202,8 @@ def test_a_program_of_one_s_own(folder: Path) -> None:
         ("settings:", "overlap: [grad]\n      settings:", 10, "did you mean 'grads'?"),
         ("settings:", "main_grads: fp23\n      settings:", 10, "did you mean 'fp32'?"),
         ("settings:", "dropout: 7\n      settings:", 10, "at least 0 and below 1, not 7"),
+        ("settings:", "dropout: 1\n      settings:", 10, "at least 0 and below 1, not 1"),
+        ("settings:", "dropout: -0.5\n      settings:", 10, "at least 0 and below 1, not -0.5"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_file_line_and_key(
