@@ -483,10 +483,7 @@ _EARLIER = np.triu(np.ones((_AT_ONCE, _AT_ONCE), dtype=bool), 1)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
-    """Indices of rows of which, for each row, one reaches or exceeds it in every column.
-
-    No row is kept that one with a larger first column reaches.
-    """
+    """Indices of rows: for each row one of them reaches or exceeds it in every column."""
     if len(rows) == 1:
         return np.zeros(1, dtype=np.intp)
     left = np.argsort(-rows[:, 0], kind="stable")
