@@ -7,7 +7,7 @@ import numpy as np
 from simcore.answer.explain_facts import Derivation, Explainer, Facts
 from simcore.base.units import GIB, GIGA, format_si
 from simcore.memory.job import fullest
-from simcore.memory.outside import (
+from simcore.memory.parts import (
     CHANNELS_NETWORK,
     CHANNELS_NVLINK,
     CHANNELS_PCIE,
@@ -19,9 +19,10 @@ from simcore.memory.outside import (
     LL_BYTES,
     SIMPLE_BYTES,
     engine_workspaces,
+    frozen_width,
     groups_of,
+    saved_activations,
 )
-from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.spread import is_foreign, program_kind, whole_sd_log
 from simcore.strategy.layout import Layout

@@ -30,7 +30,7 @@ from simcore.memory.spread import plain_and_timed
 from simcore.memory.terms import Memory
 from simcore.physics.collectives import Library
 from simcore.request.resolved import Request, rank_counts, rank_groups, resolved_options
-from simcore.strategy.communication import NO_OVERLAP
+from simcore.strategy.layout import NO_OVERLAP
 from simcore.timing.evaluate import Job, Steps, evaluate
 from simcore.timing.peaks import conv_notes
 from simcore.timing.points import KNOBS, Knob, Points

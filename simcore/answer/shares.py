@@ -18,7 +18,7 @@ from simcore.answer.predict import alone_s
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_at
 from simcore.request.resolved import Request, as_written, rank_counts, rank_groups
-from simcore.strategy.options.values import AUTO
+from simcore.strategy.options import AUTO
 from simcore.timing.steps import central_step_s
 
 #: Divisions whose slowest kind, alone, is within this of the best are compared by the whole step;

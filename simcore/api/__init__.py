@@ -24,8 +24,7 @@ from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
-from simcore.strategy.options import Options
-from simcore.strategy.options.values import inputs_of
+from simcore.strategy.options import Options, inputs_of
 from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:

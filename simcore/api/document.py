@@ -13,7 +13,7 @@ from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import ClusterResults, Facts, Sources
 from simcore.request.resolved import Request
-from simcore.strategy.options.values import command_words, shown
+from simcore.strategy.options import command_words, shown
 from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from simcore.api.result import takes_options
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import inputs_of, read_options
+from simcore.strategy.options import OPTIONS, inputs_of, read_options
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, model_of
 from simcore.workload.settings import trusts_call

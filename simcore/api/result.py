@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from simcore.base.errors import UnknownName, UsageError
 from simcore.base.record import dataclass
-from simcore.strategy.options import OPTIONS, Option
+from simcore.strategy.options import OPTIONS, Option, shown, written_out
 from simcore.strategy.options.option import HEADINGS
-from simcore.strategy.options.values import shown, written_out
 from simcore.workload.settings import trusts_call
 
 if TYPE_CHECKING:

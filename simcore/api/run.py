@@ -9,8 +9,7 @@ from typing import Any
 from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, Problems
 from simcore.base.units import number_problems
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import inputs_of
+from simcore.strategy.options import OPTIONS, inputs_of
 from simcore.workload.resolve import model_of
 
 #: Options of which one gives the length of a run.

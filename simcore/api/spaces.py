@@ -26,8 +26,8 @@ from simcore.planning.plan_request import PlanQuestion, ask_plan
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.store import warn
 from simcore.planning.sweep import run_sweep
+from simcore.strategy.options import inputs_of, with_files
 from simcore.strategy.options.kinds import Number
-from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.resolve import model_of, resolve_model
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ The formula is the engine's:
 
     t = L + x + ramp·sqrt(L·x),  L = base + r(n-1)·hop,  x = r(n-1)/n · S / bus
 
-with r = 2 for all-reduce and 1 for reduce-scatter and all-gather (``physics/collectives/ring.py``).
+with r = 2 for all-reduce and 1 for reduce-scatter and all-gather (``physics/collectives/nccl.py``).
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from simcore.base.record import dataclass
-from simcore.strategy.options import OPTIONS, Switch
+from simcore.strategy.options import OPTIONS, Switch, spelt
 from simcore.strategy.options.option import HEADINGS
-from simcore.strategy.options.values import spelt
 
 
 @dataclass(frozen=True)

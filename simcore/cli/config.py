@@ -24,8 +24,7 @@ from simcore.base.names import path_of
 from simcore.base.record import dataclass
 from simcore.cli.options import job_words, repeated_words
 from simcore.cli.output import write_result
-from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch
-from simcore.strategy.options.values import shown
+from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch, shown
 
 LOCAL = "simcore.toml"
 TABLE = "defaults"

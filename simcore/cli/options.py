@@ -19,8 +19,15 @@ import typer
 from simcore.base.errors import Problems, UnknownName
 from simcore.base.units import parse_quantity
 from simcore.strategy.layout import DEGREES
-from simcore.strategy.options import OPTIONS, Number, Option, Whole
-from simcore.strategy.options.values import command_words, read_options, written_out
+from simcore.strategy.options import (
+    OPTIONS,
+    Number,
+    Option,
+    Whole,
+    command_words,
+    read_options,
+    written_out,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

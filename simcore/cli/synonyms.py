@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from simcore.base.errors import nearest
-from simcore.strategy.options.values import called
+from simcore.strategy.options import called
 
 #: Other names of options that only some commands have, in the format of ``called()``.
 _OF_SOME = {

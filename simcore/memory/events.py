@@ -18,8 +18,9 @@ import numpy as np
 from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import TERMS, Tensor, gathering_of, tensors_of, ticks_of
-from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import (
+    CUBLAS_HANDLES,
+    CUBLAS_WORKSPACE_BYTES,
     early_bytes,
     frozen_base,
     frozen_width,

@@ -12,8 +12,7 @@ import numpy as np
 
 from simcore.base.arrays import Array, NDArray, distinct_columns
 from simcore.base.figures import Z80
-from simcore.memory.outside import Beside, beside_tensors
-from simcore.memory.parts import saved_activations
+from simcore.memory.parts import Beside, beside_tensors, saved_activations
 from simcore.memory.result import MemoryResult, bounds_80
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (

@@ -28,7 +28,7 @@ from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.moments import COPY, SAVED, WORKING, held_at_ticks
-from simcore.memory.outside import engine_workspaces, workspace_bytes
+from simcore.memory.parts import engine_workspaces, workspace_bytes
 from simcore.memory.result import Replay
 from simcore.memory.terms import OUTSIDE
 from simcore.request.resolved import Request

@@ -18,7 +18,7 @@ import numpy as np
 from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.memory.job import axis_of, memory_of_stage
-from simcore.memory.outside import Beside, beside_tensors
+from simcore.memory.parts import Beside, beside_tensors
 from simcore.request.resolved import Request
 from simcore.workload.sharding import stretch
 

@@ -16,10 +16,12 @@ import numpy as np
 from simcore.base.arrays import Array, NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
-from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES, Group, communicator_bytes
 from simcore.memory.parts import (
+    CUBLAS_WORKSPACE_BYTES,
+    Group,
     Parts,
     PartSizes,
+    communicator_bytes,
     early_bytes,
     frozen_away,
     hands_stubs,

@@ -32,7 +32,7 @@ from simcore.request.model_settings import layout_of
 from simcore.request.resolved import Request
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout
-from simcore.strategy.options.values import check_shares
+from simcore.strategy.options import check_shares
 from simcore.timing.points import Knob
 from simcore.workload.archs.lm_attention import softmax_factor, writes_scores
 from simcore.workload.resolve import ModelSource, resolve_model

@@ -15,8 +15,7 @@ from simcore.base.record import dataclass
 from simcore.planning.space import Form
 from simcore.request.resolved import Request
 from simcore.strategy.layout import DEGREES, Layout
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import check_shares, shown
+from simcore.strategy.options import OPTIONS, check_shares, shown
 from simcore.strategy.strategy import HYBRID, SINGLE, folded_strategy
 from simcore.workload.resolve import ModelSource
 

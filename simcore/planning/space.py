@@ -21,8 +21,7 @@ from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.request.training_library import AUTO
 from simcore.strategy.layout import DEGREES
-from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
-from simcore.strategy.options.values import read_options, refuse_empty
+from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole, read_options, refuse_empty
 from simcore.workload.settings import as_words, settings_given
 
 #: Degrees that divide the model over ranks.

@@ -18,7 +18,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Request
 from simcore.strategy.cuts import cut_sizes
-from simcore.strategy.options.values import check_shares
+from simcore.strategy.options import check_shares
 from simcore.timing.points import Knob
 from simcore.workload.sharding import layer_counts
 

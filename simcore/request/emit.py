@@ -10,13 +10,11 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request, as_given, main_grads
-from simcore.strategy.communication import default_overlap
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import Job, emit
 from simcore.strategy.dialects.runnable import folder_of
-from simcore.strategy.layout import DEFAULT_SCHEDULE, DEGREES
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import shown
+from simcore.strategy.layout import DEFAULT_SCHEDULE, DEGREES, default_overlap
+from simcore.strategy.options import OPTIONS, shown
 from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import Strategy
 

@@ -24,11 +24,9 @@ from simcore.request.model_settings import (
     usual_strategy,
 )
 from simcore.request.training_library import Library, library_of
-from simcore.strategy.communication import FREE, Allowed, parse_allowed, parse_overlap
-from simcore.strategy.layout import BALANCED, Layout
+from simcore.strategy.layout import BALANCED, FREE, Allowed, Layout, parse_allowed, parse_overlap
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
-from simcore.strategy.options import Options
-from simcore.strategy.options.values import inputs_of, on_or_off
+from simcore.strategy.options import Options, inputs_of, on_or_off
 from simcore.strategy.precision import precision_named, with_main_grads
 from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import (

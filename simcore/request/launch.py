@@ -13,7 +13,7 @@ from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.model_settings import compiles
 from simcore.strategy.dialects import Launch, read_launch, title_of
-from simcore.strategy.options.values import shown
+from simcore.strategy.options import shown
 from simcore.strategy.strategy import SINGLE
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import ModelRecord

@@ -25,11 +25,9 @@ from simcore.request.inputs import (
 from simcore.request.model_settings import Lengths, lengths_of, name_of
 from simcore.request.resolved import Loading, Request, settings_in_effect
 from simcore.step.schedules import schedule_of
-from simcore.strategy.communication import FREE
-from simcore.strategy.layout import AUTO, BALANCED, UNDIVIDED
+from simcore.strategy.layout import AUTO, BALANCED, FREE, UNDIVIDED
 from simcore.strategy.optimizers import fitted
-from simcore.strategy.options import Options
-from simcore.strategy.options.values import check_shares, read_options
+from simcore.strategy.options import Options, check_shares, read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import (

@@ -28,8 +28,7 @@ from simcore.strategy.layout import (
     Layout,
     Routing,
 )
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import on_or_off, read_options, sides
+from simcore.strategy.options import OPTIONS, on_or_off, read_options, sides
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource

@@ -16,9 +16,8 @@ from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
 from simcore.step.parallel.tensor import TensorRanks
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.step.schedules.base import Schedule
-from simcore.strategy.communication import Overlap
 from simcore.strategy.cuts import cut_sizes, written
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import Layout, Overlap
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar

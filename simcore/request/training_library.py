@@ -13,8 +13,7 @@ from typing import Any
 from simcore.base.lookup import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import Layout
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import on_or_off
+from simcore.strategy.options import OPTIONS, on_or_off
 from simcore.strategy.programs import (
     UsualProgram,
     modules_program,

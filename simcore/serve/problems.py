@@ -18,8 +18,7 @@ from simcore.base.errors import (
 )
 from simcore.base.names import printable
 from simcore.serve.query import set_up
-from simcore.strategy.options import OPTIONS, Option
-from simcore.strategy.options.values import word_meant
+from simcore.strategy.options import OPTIONS, Option, word_meant
 
 
 class Problem(BaseModel):

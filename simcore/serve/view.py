@@ -19,7 +19,7 @@ from simcore.report.formatting import counted, days, figure, gigabytes, money, p
 from simcore.report.jsonout import finite
 from simcore.report.text import by_influence, render
 from simcore.serve.query import SetUp
-from simcore.strategy.options.values import command_words
+from simcore.strategy.options import command_words
 
 
 class Fact(BaseModel):

@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
-from simcore.strategy.communication import DEFAULT, FREE, Allowed, Overlap
-from simcore.strategy.layout import BALANCED, Routing
+from simcore.strategy.layout import BALANCED, DEFAULT, FREE, Allowed, Overlap, Routing
 from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
 from simcore.strategy.programs.mechanisms import ISSUERS, PLAIN, Issuer, Program

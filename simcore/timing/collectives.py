@@ -20,10 +20,9 @@ from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.program import Scope, outline
-from simcore.step.together import Sending
 from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.strategy.strategy import Strategy
-from simcore.timing.points import Points
+from simcore.timing.points import Points, Sending
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
 

@@ -26,9 +26,8 @@ from simcore.physics.kernel import (
     traffic_s,
 )
 from simcore.step.kernels import KINDS, LINEAR_ATTENTION, WIDE, KernelTable, joined_table
-from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy
-from simcore.timing.points import Points
+from simcore.timing.points import Computing, Points
 from simcore.timing.rates import ClassRates, KernelRates, clock_hz
 
 Array = NDArray[np.float64]

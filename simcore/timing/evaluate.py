@@ -18,7 +18,6 @@ from simcore.step.graph import Timeline, makespan_s, schedule
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder, outline, recomputing
-from simcore.step.together import TermCounts, Together, together
 from simcore.strategy.strategy import Strategy
 from simcore.timing.collectives import messages_s, through_lists_s
 from simcore.timing.compute import (
@@ -29,7 +28,7 @@ from simcore.timing.compute import (
     issuing_devices,
     launch_s,
 )
-from simcore.timing.points import Points
+from simcore.timing.points import Points, TermCounts, Together, together
 from simcore.timing.quantities import Quantities
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload

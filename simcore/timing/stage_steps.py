@@ -24,7 +24,6 @@ from simcore.base.record import Same, dataclass, replace
 from simcore.physics.collectives import slowest_rates
 from simcore.request.placed import Placed
 from simcore.step.kernels import KernelTable, joined_table
-from simcore.step.together import together
 from simcore.strategy.layout import Layout
 from simcore.timing.compute import kernel_seconds, pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
@@ -39,7 +38,7 @@ from simcore.timing.exchanges import (
     shared_nic_s,
     tied_s,
 )
-from simcore.timing.points import Points
+from simcore.timing.points import Points, together
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from simcore.base.lookup import once_a_question
 from simcore.base.names import between, decoded
 from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
-from simcore.strategy.options.values import command_words, word_meant
+from simcore.strategy.options import command_words, word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,

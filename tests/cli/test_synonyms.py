@@ -7,7 +7,7 @@ import typer
 
 from simcore.cli.main import app
 from simcore.cli.synonyms import _COMMANDS, command_meant, option_meant
-from simcore.strategy.options.values import called, read_options
+from simcore.strategy.options import called, read_options
 
 COMMANDS = typer.main.get_command(app)
 PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from simcore.base.errors import UsageError
 from simcore.base.units import GIGA, MIB
 from simcore.memory.allocator import replay
 from simcore.memory.events import EventList, step_events
-from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
+from simcore.memory.parts import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.terms import RankJob, memory_of
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS, with_main_grads

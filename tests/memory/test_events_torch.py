@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
-from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
+from simcore.memory.parts import CUBLAS_WORKSPACE_BYTES
 from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.transformer import build as transformer

@@ -16,8 +16,7 @@ from strategies import PARALLELISMS, Array, block, on_by_default, strategy, work
 from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
 from simcore.memory.moments import held_at_ticks
-from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
-from simcore.memory.parts import saved_activations, stub_bytes
+from simcore.memory.parts import CUBLAS_WORKSPACE_BYTES, saved_activations, stub_bytes
 from simcore.memory.terms import (
     MOMENTS,
     ROUNDING,

@@ -20,7 +20,7 @@ from simcore.step.program import (
     recomputing,
     summed,
 )
-from simcore.step.together import together
+from simcore.timing.points import together
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 

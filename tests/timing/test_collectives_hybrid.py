@@ -15,7 +15,7 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import Group
 from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
-from simcore.strategy.communication import Overlap, parse_overlap
+from simcore.strategy.layout import Overlap, parse_overlap
 from simcore.timing.collectives import scoped
 from simcore.timing.evaluate import program_of
 from simcore.timing.exchanges import exchanges_of, exposed

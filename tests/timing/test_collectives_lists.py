@@ -6,10 +6,10 @@ from strategies import block, points, rates, strategy, workload
 
 from simcore import api
 from simcore.answer.request import tables_folder
-from simcore.step.together import together
 from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.timing.collectives import tensor_lists_s, through_lists_s
 from simcore.timing.evaluate import program_of
+from simcore.timing.points import together
 
 LISTS = TensorLists(call=10.0, gathered_view=2.0, reduced_view=4.0, copy=3.0)
 TABLE = tables_folder() / "zero3_2021.csv"

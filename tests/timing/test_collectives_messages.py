@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from strategies import block, group, points, strategy, workload
 
-from simcore.step.together import Sending, together
 from simcore.timing.collectives import communicator, group_of, messages_s, scoped
 from simcore.timing.evaluate import program_of
-from simcore.timing.points import COLLECTIVE_BASE_S
+from simcore.timing.points import COLLECTIVE_BASE_S, Sending, together
 
 BUCKETS = {"cap_bytes": 1, "first_bytes": 1, "optimizer": "sgd-plain"}
 

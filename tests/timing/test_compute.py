@@ -17,7 +17,6 @@ from simcore.physics.kernel import FOUND, TrafficLimits
 from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import BATCHED, KINDS, KernelTable, kernel_table
 from simcore.step.program import Program
-from simcore.step.together import together
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.compute import (
     class_phases,
@@ -30,6 +29,7 @@ from simcore.timing.compute import (
     phases_of_parts,
 )
 from simcore.timing.evaluate import program_of
+from simcore.timing.points import together
 from simcore.timing.rates import KernelRates, no_work
 from simcore.timing.timed import timed_kernels
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload

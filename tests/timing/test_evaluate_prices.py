@@ -14,7 +14,7 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KINDS
-from simcore.strategy.communication import Overlap
+from simcore.strategy.layout import Overlap
 from simcore.strategy.optimizers import StepImpl
 from simcore.strategy.programs.mechanisms import Recompute
 from simcore.timing.evaluate import (

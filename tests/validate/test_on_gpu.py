@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.strategy.options.values import options_typed, read_options
+from simcore.strategy.options import options_typed, read_options
 from validate.on_gpu import __main__ as command
 from validate.on_gpu import jobs
 from validate.on_gpu.folder import Folder

@@ -12,7 +12,7 @@ import pytest
 from simcore import api
 from simcore.base.errors import DataError
 from simcore.base.units import GIGA
-from simcore.strategy.options.values import command_words, options_typed
+from simcore.strategy.options import command_words, options_typed
 from simcore.validate.formats.row_rules import corpora_folder
 from simcore.validate.table import read_table
 from simcore.workload.settings import TrustedName

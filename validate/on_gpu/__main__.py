@@ -115,7 +115,7 @@ class Run:
     def predict(self) -> None:
         """Predict every job blind and with the profile; a job that cannot be built is skipped."""
         from simcore import api
-        from simcore.strategy.options.values import options_typed
+        from simcore.strategy.options import options_typed
         from validate.on_gpu.build import model_file
 
         done = self.folder.ids("predictions", "skipped")
@@ -209,7 +209,7 @@ class Run:
 
     def _largest(self, job: Job, train: Any) -> None:
         from simcore import api
-        from simcore.strategy.options.values import options_typed
+        from simcore.strategy.options import options_typed
         from validate.on_gpu.build import model_file
 
         file = model_file(job, self.folder.models, is_small=self.is_small)

@@ -1,4 +1,4 @@
-"""Cost formulas of collectives, one file per algorithm; the fastest is chosen, as NCCL does.
+"""Cost formulas of collectives, one class per algorithm; the fastest is chosen, as NCCL does.
 
 A collective begins with its slowest rank: how much later that is, is here too.
 
@@ -295,8 +295,8 @@ ALGORITHMS: Registry[Algorithm] = Registry(
     {
         name: f"simcore.physics.collectives.{file}"
         for name, file in {
-            "Tree": "tree",
-            "Ring": "ring",
+            "Tree": "nccl",
+            "Ring": "nccl",
             "CollNetDirect": "in_switch",
             "CollNetChain": "in_switch",
             "NVLS": "in_switch",

@@ -1,4 +1,4 @@
-"""Cost tables of NCCL's algorithms and protocols, from its own tuning (2.30, src/graph/tuning.cc).
+"""NCCL's cost tables, from its own tuning (2.30, src/graph/tuning.cc), and its rings and trees.
 
 What later releases changed is in ``CHANGED``.
 
@@ -20,7 +20,15 @@ import numpy as np
 
 from simcore.base.arrays import Array
 from simcore.base.units import GIGA, MICRO
-from simcore.physics.collectives import Collective, Group
+from simcore.physics.collectives import (
+    ALGORITHMS,
+    Algorithm,
+    Collective,
+    Group,
+    Option,
+    option,
+    options_by_protocol,
+)
 
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")
@@ -143,3 +151,108 @@ def channel_limit(group: Group, table: tuple[tuple[float, float], ...]) -> Array
 def depth(nodes: Array) -> Array:
     """Levels of a tree over nodes: floor(log2 nodes)."""
     return np.floor(np.log2(np.maximum(nodes, 1.0)))
+
+
+class Tree(Algorithm):
+    """Two binary trees, each with half of the vector: chains within a node, trees between nodes.
+
+    Sanders, Speck & Träff 2009, as NCCL runs it. Every rank's vector goes up and down once, so that
+    algorithm bandwidth is half the bus bandwidth; NCCL assumes 0.92 of a ring's bus bandwidth:
+    2·S/(0.92 bw) + 2[(ranks per node - 1)·intra + log2(nodes)·inter].
+    """
+
+    bus_frac = TREE_SHARE
+
+    def options(self, op: Collective, group: Group) -> list[Option]:
+        if op != "all_reduce":
+            return []
+        if group.library.generation < 0:
+            return [self._plain(group)]
+        return self._nccl(group)
+
+    def _plain(self, group: Group) -> Option:
+        chain = group.a_node - 1.0
+        inside, across = chain * group.intra_hop_s, depth(group.n_nodes) * group.inter_hop_s
+        fixed = group.base_s + 2.0 * (inside + across)
+        per_byte = 2.0 / (self.bus_frac * group.bus("tree"))
+        return option(group, "Tree", "", fixed, per_byte, ramp=group.ramp)
+
+    def _nccl(self, group: Group) -> list[Option]:
+        chain, levels = group.a_node - 1.0, depth(group.n_nodes)
+        bus = self.bus_frac * group.bus("tree")
+        bus = np.minimum(bus, channel_limit(group, TREE_CHANNEL))
+        rows = protocols("all_reduce", group)
+        hop = hop_s(group, TREE_NVLINK_S[rows], TREE_PCIE_S[rows])
+        net = nets_s(group, TREE_NET_S[rows], rows)
+        fixed = TREE_BASE_S[rows] + 2.0 * (chain * hop + levels * net)
+        names = PROTOCOLS[rows]
+        rate = np.repeat(bus[None, :], len(names), axis=0)
+        rate[0] = np.minimum(bus * TREE_LL_SHARE, ll_limit(group))
+        if "LL128" in names:
+            shares = TREE_LL128_SHARE, TREE_LL128_NODE_SHARE
+            rate[1] = bus * np.where(group.n_nodes > 1, *shares)
+            rate[1] = np.minimum(rate[1], tree_ll128_limit(group))
+        return options_by_protocol(group, "Tree", names, fixed, 2.0 / rate, ramp=group.chunk_ramp)
+
+
+ALGORITHMS.register("Tree")(Tree())
+
+
+class Ring(Algorithm):
+    """Every rank passes pieces to the next: 2(n-1)/n·S/bw and 2(n-1) hops for all-reduce.
+
+    Patarasuk & Yuan 2009; latencies and protocols from NCCL's tuning. Over NVLink within a node the
+    exposed part of the loop's first and last step is added (``RING_OPEN_STEP``).
+    Reduce-scatter and all-gather take half of both terms; broadcast and reduce stream the vector
+    once around the ring: S/bw + (n-1) hops.
+    """
+
+    #: Traffic over the slowest link, in units of (n-1)/n vectors.
+    _PASSES: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
+
+    def options(self, op: Collective, group: Group) -> list[Option]:
+        if op in ("one_to_all", "all_to_one", "all_to_all"):
+            return []
+        n = group.n_ranks
+        passes = self._PASSES.get(op)
+        traffic = passes * (n - 1) / n if passes else np.ones_like(n)
+        rounds = passes or 1.0
+        if group.library.generation < 0:
+            return [self._plain(group, traffic, rounds)]
+        if passes and group.library.nvlink:
+            traffic = traffic + np.where(group.n_nodes > 1, 0.0, RING_OPEN_STEP / n)
+        return self._nccl(op, group, traffic, rounds)
+
+    def _plain(self, group: Group, traffic: Array, rounds: float) -> Option:
+        """The option of a library other than NCCL: one protocol, latencies of the links."""
+        n, nodes = group.n_ranks, group.n_nodes
+        across = np.where(nodes > 1, rounds * nodes, 0.0)
+        inside = np.maximum(rounds * (n - 1) - across, 0.0)
+        fixed = group.base_s + inside * group.intra_hop_s + across * group.inter_hop_s
+        per_byte = traffic / group.bus_bw_bytes_per_s
+        return option(group, "Ring", "", fixed, per_byte, ramp=group.ramp)
+
+    def _nccl(self, op: Collective, group: Group, traffic: Array, rounds: float) -> list[Option]:
+        n, nodes = group.n_ranks, group.n_nodes
+        several = nodes > 1
+        across = np.where(several, rounds * (nodes - 1), 0.0)
+        inside = rounds * (n - 1) - across
+        alone = n <= nodes  # one rank per node
+        post = POST_AMD_S if group.library.amd_host else POST_S
+        rows = protocols(op, group)
+        hop = hop_s(group, RING_NVLINK_S[rows], RING_PCIE_S[rows])
+        hop = np.where(several, np.maximum(hop, post * POSTS[rows]), hop)
+        net = np.where(alone, TREE_NET_S[rows], RING_NET_S[rows])
+        net = nets_s(group, net, rows)
+        fixed = RING_BASE_S[rows] + inside * hop + across * net
+        rate = group.bus_bw_bytes_per_s * RING_SHARE[rows]
+        names = PROTOCOLS[rows]
+        rate[0] = np.minimum(rate[0], ll_limit(group))
+        if "LL128" in names:
+            rate[1] = np.minimum(rate[1], channel_limit(group, RING_LL128_CHANNEL))
+        return options_by_protocol(
+            group, "Ring", names, fixed, traffic / rate, ramp=group.chunk_ramp
+        )
+
+
+ALGORITHMS.register("Ring")(Ring())

@@ -14,6 +14,7 @@ import numpy as np
 from simcore.base.arrays import Array
 from simcore.step.parallel import (
     PARALLELISMS,
+    DistributedDataParallel,
     Holdings,
     Trained,
     backward,
@@ -21,7 +22,6 @@ from simcore.step.parallel import (
     prologue,
     update,
 )
-from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
 

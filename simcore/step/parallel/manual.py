@@ -8,6 +8,7 @@ from dataclasses import replace
 from simcore.base.arrays import Array
 from simcore.step.parallel import (
     PARALLELISMS,
+    DistributedDataParallel,
     Holdings,
     Trained,
     backward,
@@ -15,7 +16,6 @@ from simcore.step.parallel import (
     prologue,
     update,
 )
-from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
 

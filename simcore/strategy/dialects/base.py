@@ -11,7 +11,7 @@ from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
 from simcore.base.record import dataclass
-from simcore.strategy.communication import parse_overlap
+from simcore.strategy.layout import parse_overlap
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.strategy import parse_offload
 

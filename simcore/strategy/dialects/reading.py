@@ -9,10 +9,10 @@ from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import did_you_mean, nearest
-from simcore.strategy.communication import parse_overlap
 from simcore.strategy.dialects.base import Launch, Unsupported, Word, joined
 from simcore.strategy.dialects.record import FALSE, TRUE, Meaning, fold
 from simcore.strategy.dialects.source import Source
+from simcore.strategy.layout import parse_overlap
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 from simcore.strategy.strategy import Offload, parse_offload
 

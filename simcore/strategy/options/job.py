@@ -251,7 +251,7 @@ DECLARED = (
     ),
     Option(
         name="resolution", heading="Model", unit="pixels",
-        kind=Text(check="simcore.strategy.options.values:sides", metavar="N|HxW"),
+        kind=Text(check="simcore.strategy.options:sides", metavar="N|HxW"),
         help="Image size in pixels: 512 (square) or 480x832 (height x width), for models of "
              "images.",
         more="Default: that of the model's record.",

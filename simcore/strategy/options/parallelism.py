@@ -197,7 +197,7 @@ DECLARED = (
     ),
     Option(
         name="overlap", heading="Parallelism",
-        kind=NameList("simcore.strategy.communication:KINDS",
+        kind=NameList("simcore.strategy.layout:KINDS",
                       judged=True),
         help="Communication that overlaps with compute: grads (default), params, tensor, dgrad, "
              "experts, pipeline (default with --vpp); or none.",
@@ -207,7 +207,7 @@ DECLARED = (
     ),
     Option(
         name="shares", heading="Parallelism", unit="samples",
-        kind=Text(check="simcore.strategy.options.values:check_shares", metavar="RATIO"),
+        kind=Text(check="simcore.strategy.options:check_shares", metavar="RATIO"),
         help="Samples per GPU of each type in a mixed cluster: a ratio such as 3:1 in the order "
              "of --gpus, equal (default), or auto (the fastest ratio).",
         axis=Axis(), control=Control(label="Samples per GPU of each type", hint="auto",

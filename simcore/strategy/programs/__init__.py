@@ -407,7 +407,7 @@ def _check_names(name: str, words: list[str], at: Keys) -> None:
 
 
 def _check_options(values: Mapping[str, Any], at: Keys) -> None:
-    from simcore.strategy.options.values import read_options
+    from simcore.strategy.options import read_options
 
     for name, value in values.items():
         _, problems = read_options({str(name): value})

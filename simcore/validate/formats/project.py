@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from simcore.answer.request import make_request
 from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
-from simcore.strategy.options import OPTIONS, File, Made, Options, Texts
-from simcore.strategy.options.values import word_meant
+from simcore.strategy.options import OPTIONS, File, Made, Options, Texts, word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, option_value, present
 

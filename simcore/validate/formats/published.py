@@ -15,8 +15,7 @@ from typing import Final
 
 from simcore.base.errors import SimcoreError
 from simcore.base.units import GIB
-from simcore.strategy.options import Options
-from simcore.strategy.options.values import read_options
+from simcore.strategy.options import Options, read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.validate.formats.row_rules import Rule, corpora_folder, read_by, rules_of

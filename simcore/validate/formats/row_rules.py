@@ -58,8 +58,7 @@ from typing import Any
 from simcore.base.conditions import TEXT, Facts, Test, all_hold, tests_of
 from simcore.base.database import read_yaml, shipped_folder
 from simcore.base.errors import DataError, UnknownName, did_you_mean
-from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import read_options
+from simcore.strategy.options import OPTIONS, read_options
 from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 

@@ -21,7 +21,7 @@ from typing import Any
 from simcore.base.database import read_yaml
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import GIGA, MILLI
-from simcore.strategy.options.values import options_typed, read_options
+from simcore.strategy.options import options_typed, read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.validate.formats.row_rules import corpora_folder

@@ -13,12 +13,11 @@ from strategies import PARALLELISMS, block, points, rates, strategy, workload
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.zero import gathered_params
-from simcore.step.together import together
-from simcore.strategy.communication import Overlap
+from simcore.strategy.layout import Overlap
 from simcore.strategy.programs import program_named
 from simcore.timing.compute import compute_times
 from simcore.timing.evaluate import Job, evaluate, price, program_of
-from simcore.timing.points import COLLECTIVE_BASE_S
+from simcore.timing.points import COLLECTIVE_BASE_S, together
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
 

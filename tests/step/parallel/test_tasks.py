@@ -20,7 +20,7 @@ from simcore.step.parallel import (
     weight_bytes,
 )
 from simcore.step.program import FORWARD_PARTS, HOST_STRETCHES, Program
-from simcore.strategy.communication import Overlap
+from simcore.strategy.layout import Overlap
 from simcore.strategy.programs import program_named
 from simcore.strategy.programs.mechanisms import TrainerLoop
 from simcore.strategy.strategy import Offload, Strategy

@@ -24,17 +24,6 @@ from simcore.strategy.options import (
     Text,
     Texts,
     Whole,
-)
-from simcore.strategy.options.kinds import (
-    SWITCH,
-    Kind,
-    Pairing,
-    looked_up,
-    names_of,
-    whole_meant,
-)
-from simcore.strategy.options.option import HEADINGS
-from simcore.strategy.options.values import (
     check_shares,
     command_words,
     inputs_of,
@@ -48,6 +37,15 @@ from simcore.strategy.options.values import (
     word_meant,
     written_out,
 )
+from simcore.strategy.options.kinds import (
+    SWITCH,
+    Kind,
+    Pairing,
+    looked_up,
+    names_of,
+    whole_meant,
+)
+from simcore.strategy.options.option import HEADINGS
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import simcore.strategy.programs as programs_records
 from simcore.answer.request import make_request
 from simcore.base.database import fold_name
 from simcore.base.errors import DataError, UnknownName
-from simcore.strategy.communication import parse_overlap
-from simcore.strategy.layout import CUT_RULES
+from simcore.strategy.layout import CUT_RULES, parse_overlap
 from simcore.strategy.precision import MAIN_GRADS, PRECISIONS
 from simcore.strategy.programs import PROGRAMS, aliases, facts_of, program_named, program_names
 from simcore.strategy.programs.mechanisms import ISSUERS, PLAIN, Program, Runs

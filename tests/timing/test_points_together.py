@@ -6,7 +6,7 @@ import numpy as np
 from strategies import block, workload
 
 from simcore.step.program import Program, ProgramBuilder
-from simcore.step.together import Together, together
+from simcore.timing.points import Together, together
 
 
 def first(*, by_function: bool = False) -> Program:

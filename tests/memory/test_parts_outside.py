@@ -11,7 +11,7 @@ from strategies import strategy, workload
 
 from simcore.answer.request import make_request
 from simcore.base.units import MIB
-from simcore.memory.outside import (
+from simcore.memory.parts import (
     Group,
     beside_tensors,
     communicator_bytes,
@@ -20,8 +20,7 @@ from simcore.memory.outside import (
     nccl_bytes,
     workspace_bytes,
 )
-from simcore.strategy.communication import Overlap
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import Layout, Overlap
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Kernel, Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.strategy.communication import (
+from simcore.strategy.layout import (
     KINDS,
     NO_OVERLAP,
     Overlap,

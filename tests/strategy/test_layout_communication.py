@@ -9,7 +9,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.physics.collectives import names_in_nccl_algo
 from simcore.request.inputs import nccl_algorithms, nccl_protocols, nccl_release
-from simcore.strategy.communication import Allowed, Overlap
+from simcore.strategy.layout import Allowed, Overlap
 
 ALGORITHMS = names_in_nccl_algo()
 
