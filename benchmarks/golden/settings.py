@@ -108,7 +108,8 @@ _NAMED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 #: Kernels that need a GPU of one make; precisions that need one.
 _NEED_GPU = {
     "fp8": HOPPER_ON, "fp8-dynamic": HOPPER_ON, "fp8-rowwise": HOPPER_ON, "mxfp8": BLACKWELL,
-    "nvfp4": BLACKWELL, "flash3": HOPPER_ON[:3], "cudnn": HOPPER_ON, "cudnn_fp8": BLACKWELL,
+    "nvfp4": BLACKWELL, "flash3": HOPPER_ON[:3], "cudnn": HOPPER_ON, "cudnn_first": HOPPER_ON,
+    "cudnn_fp8": BLACKWELL,
     "fp8_params": HOPPER_ON, "deepep": LARGE[1:3], "hybridep": LARGE[1:3],
 }  # fmt: skip
 #: Names of ``choices`` that are not options themselves, or that are sampled in another way.

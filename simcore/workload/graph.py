@@ -22,18 +22,19 @@ from simcore.workload.saved import NOTHING, Saved
 KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4", "copy",
-    "attention_cudnn", "attention_cudnn_fp8", "attention_flash_first", "attention_newest",
-    "attention_masked", "elementwise", "norm", "batch_norm", "batch_norm_native", "softmax",
-    "reduction", "gather", "recurrent", "causal_conv", "chunk_products",
-    "chunk_products_by_channel", "chunk_states",
+    "attention_cudnn", "attention_cudnn_first", "attention_cudnn_fp8", "attention_flash_first",
+    "attention_newest", "attention_masked", "elementwise", "norm", "batch_norm",
+    "batch_norm_native", "softmax", "reduction", "gather", "recurrent", "causal_conv",
+    "chunk_products", "chunk_products_by_channel", "chunk_states",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; rates are relative to FlashAttention-2's.
 #: ``attention``: torch's scaled_dot_product_attention, ``attention_masked``: under a mask tensor,
-#: ``attention_flash_first``: before PyTorch 2.10; ``attention_newest``: the newest FlashAttention.
+#: ``attention_flash_first``: before PyTorch 2.10; ``attention_cudnn_first``: before cuDNN 9.4;
+#: ``attention_newest``: the newest FlashAttention.
 OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4",
-    "attention_cudnn", "attention_cudnn_fp8", "attention_flash_first", "attention_newest",
-    "attention_masked",
+    "attention_cudnn", "attention_cudnn_first", "attention_cudnn_fp8", "attention_flash_first",
+    "attention_newest", "attention_masked",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Kinds of convolution. ``conv_winograd``: Winograd's algorithm may compute it, which needs 3x3 at

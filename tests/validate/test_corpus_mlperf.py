@@ -38,7 +38,8 @@ def of(version: str, *, gpu: str = "GB200-NVL72-192GB", **changes: str) -> dict[
         (of("5.0"), ("redrawn", "cudnn_fp8", None)),
         (of("5.1", gpu="H200-SXM-141GB"), (None, "cudnn", None)),
         (of("5.1", gpu="MI355X"), (None, "cudnn", None)),
-        (of("4.0", gpu="H100-SXM5-80GB"), (None, "cudnn", None)),
+        (of("4.0", gpu="H100-SXM5-80GB"), (None, "cudnn_first", None)),
+        (of("4.1", gpu="H100-SXM5-80GB"), (None, "cudnn", None)),
     ],
 )
 def test_adapters_run_as_their_container_has_them(
@@ -73,7 +74,8 @@ def test_gpt3_of_spring_2023_has_the_first_flash_attention_and_runs_it_again() -
     like = {"source": "mlperf-gpt3", "task": "", "gpu": "H100-SXM5-80GB"}
     assert settings_of(**of("3.0", **like))["attention"] == "flash1"
     assert case_of(**of("3.0", **like)).options["recompute"] == "selective"
-    assert settings_of(**of("3.1", **like))["attention"] == "cudnn"
+    assert settings_of(**of("3.1", **like))["attention"] == "cudnn_first"
+    assert settings_of(**of("4.1", **like))["attention"] == "cudnn"
     assert case_of(**of("3.1", **like)).options["recompute"] == "none"
 
 

@@ -287,9 +287,9 @@ DECLARED = (
              "(padded batches), fused_softmax, xla, math.",
         more="For models whose record names a kernel. flash_first: what torch picked before 2.10 "
              "(flash2 on H100). flash_newest: flash3 on Hopper, flash4 on B200 and similar GPUs, "
-             "else flash2. cudnn_fp8: attention in 8 bits (Transformer "
-             "Engine's fp8_dpa); masked: the kernel that torch picks in transformers for padded "
-             "batches and windows; eager: that of transformers with the softmax in fp32. "
+             "else flash2. cudnn_first: before cuDNN 9.4. cudnn_fp8: attention in 8 bits "
+             "(Transformer Engine's fp8_dpa); masked: the kernel that torch picks in transformers "
+             "for padded batches and windows; eager: transformers' with the softmax in fp32. "
              "Default: that of the model's record or the training program.",
         axis=Axis(), in_launch=True, setting="has no attention kernel to choose",
         control=Control(label="Attention kernel", unsaid="as the model runs", example="cudnn"),

@@ -16,14 +16,15 @@ from simcore.workload.saved import Saved
 #: Kernels of fused attention by name. flash: torch's own choice (cuDNN's on Hopper and data-centre
 #: Blackwell, else FlashAttention-2); flash_first: the same before PyTorch 2.10, cuDNN's on
 #: Blackwell alone; flash2, flash3, flash4: FlashAttention-2, -3 and -4; flash_newest: the newest of
-#: them for the device; cudnn: cuDNN's (Transformer Engine's choice from Hopper on); cudnn_fp8: the
-#: same in 8 bits where products are (its fp8_dpa); flash1: the first FlashAttention; flash_triton:
-#: Triton's implementation of it.
+#: them for the device; cudnn: cuDNN's (Transformer Engine's choice from Hopper on); cudnn_first:
+#: the same before cuDNN 9.4, slower on Hopper; cudnn_fp8: cuDNN's in 8 bits where products are (its
+#: fp8_dpa); flash1: the first FlashAttention; flash_triton: Triton's implementation of it.
 FLASH: dict[str, KernelKind] = {
     "flash": "attention", "flash_first": "attention_flash_first",
     "flash2": "attention_v2", "flash3": "attention_v3", "flash4": "attention_v4",
     "flash_newest": "attention_newest",
-    "cudnn": "attention_cudnn", "cudnn_fp8": "attention_cudnn_fp8",
+    "cudnn": "attention_cudnn", "cudnn_first": "attention_cudnn_first",
+    "cudnn_fp8": "attention_cudnn_fp8",
     "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
 #: Attention with scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or

@@ -418,9 +418,9 @@ class Implementation:
 
     - ``attention``: flash (torch's choice: cuDNN's on Hopper and data-centre Blackwell, else
       FlashAttention-2), flash_first (the same before PyTorch 2.10: cuDNN's on Blackwell alone),
-      flash2, flash3, flash4 and cudnn (faster from Hopper on), flash_newest (2, 3 or 4, by device),
-      flash1 and flash_triton (older), masked (torch's with a mask tensor), fused_softmax (scores in
-      memory, Megatron-LM's kernel), xla (the same in XLA's fusions) or math (tensor operations).
+      flash2, flash3, flash4, cudnn, cudnn_first (before 9.4; faster from Hopper on), flash_newest
+      (2, 3 or 4, by device), flash1 and flash_triton (older), masked (torch's with a mask tensor),
+      fused_softmax (scores in memory, Megatron-LM's), xla (the same in XLA's fusions) or math.
     - ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum
       are one kernel each (Megatron-LM, Transformer Engine, or a compiler), not tensor operations;
       ``fused_rope``: so for positions alone.
