@@ -60,3 +60,29 @@ def test_shared_keys_come_from_a_layer_with_the_same_window(
         return
     with pytest.raises(ValueError, match="from a layer before them that has the same window"):
         _model(**settings)
+
+
+def test_streams_of_which_a_layer_computes_one() -> None:
+    """AltUp's and LAuReL's own weights, and products of all streams by a token's matrix."""
+    plain = _model(residual="serial")
+    streams = _model(residual="serial", streams=4, alternating=True, branch_rank=6)
+    n, projections = 4, 2 * 3 * _HIDDEN**2
+    router = _HIDDEN + _HIDDEN * n  # a norm and a product, of which both coefficients are made
+    branch = 2 * _HIDDEN * 6 + _HIDDEN
+    after = 2 * _HIDDEN  # norms of what attention and the feed-forward part add
+    in_a_layer = router + n * n * n + n * n + _HIDDEN + branch + after
+    assert streams.trainable_numel - plain.trainable_numel == projections + 6 * in_a_layer
+    products = 2 * _HIDDEN * n + n**3 + n * n + 2 * _HIDDEN * 6 + _HIDDEN * n * n
+    assert streams.forward_flop - plain.forward_flop == pytest.approx(
+        2 * _SEQ * (projections + 6 * products)
+    )
+
+
+def test_sparse_gates_keep_their_input_too() -> None:
+    settings = {"residual": "serial", "streams": 4, "alternating": True, "branch_rank": 6,
+                "mlp": "geglu", "ffn": 64}  # fmt: skip
+
+    def kept(workload: Workload) -> float:
+        return sum(op.saved.low for b in workload.instances() for op in b.ops)
+
+    assert kept(_model(**settings, sparse_layers=2)) - kept(_model(**settings)) == 2 * _SEQ * 64

@@ -280,12 +280,13 @@ class Body:
 
     def norm(
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
-        weight: bool = True, narrow: bool = False,
+        weight: bool = True, narrow: bool = False, own: bool = True,
     ) -> None:  # fmt: skip
         """Add a normalisation over ``dim``.
 
         ``kind``: ``norm`` of ``lm_settings.Norms``. ``reads``: name of its input, if another
-        operator may save that too. ``narrow``: the input is the result of a product.
+        operator may save that too. ``narrow``: the input is the result of a product. ``own=False``:
+        its weight is that of another norm.
         """
         saves_input = not reads or reads not in self.kept
         if not self.fused:
@@ -319,7 +320,7 @@ class Body:
             self.add(
                 ops.layer_norm(name, rows, dim, rms=rms, affine=affine, save_input=saves_input)
             )
-        if not weight:
+        if not (weight and own):
             return
         self.param(f"{name}.weight", dim)
         if kind == "layernorm" and bias:

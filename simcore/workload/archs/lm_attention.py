@@ -9,7 +9,7 @@ from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_settings import NO_GATE, NO_INDEXER, Attention, Gate, Indexer
+from simcore.workload.archs.lm_settings import Attention, Gate, Indexer
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
 from simcore.workload.saved import Saved
 
@@ -84,9 +84,9 @@ class AttentionShape:
     fused: bool = False
     drop: bool = False
     drop_joined: bool = False
-    gate: Gate = NO_GATE
+    gate: Gate = Gate()
     inner_norm: bool = False
-    indexer: Indexer = NO_INDEXER
+    indexer: Indexer = Indexer()
     selects: bool = False
     selected: int = 0
     given_kv: bool = False

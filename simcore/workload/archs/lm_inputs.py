@@ -35,8 +35,12 @@ def look_up(
     )
 
 
-def taken(body: Body, seq: int, hidden: int, layers: int, width: int, norm: str) -> None:
+def taken(
+    body: Body, seq: int, hidden: int, layers: int, width: int, norm: str, sums: int = 1
+) -> None:  # fmt: skip
     """Add what a layer does with its input: a gated product of the residual, normalised and summed.
+
+    ``sums``: streams to which the result is added.
 
     Autograd writes the gradient of one layer's slice into a tensor of all layers' inputs, which is
     then added to that of the layers after it.
@@ -52,6 +56,6 @@ def taken(body: Body, seq: int, hidden: int, layers: int, width: int, norm: str)
     body.linear("input_out", seq, width, hidden, reads="input_gate.product")
     body.norm("input_norm", seq, hidden, norm, narrow=True)
     body.add(
-        ops.binary("input_residual", float(seq * hidden), grads=0, high=True),
+        ops.binary("input_residual", float(seq * hidden * sums), grads=0, high=True),
         ops.accumulate("input_fork", float(seq * hidden), high=True),
     )

@@ -52,7 +52,8 @@ class Kind:
     positions are rotary; ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a
     feed-forward part; ``index``: a letter of ``INDEXED``; ``ffn``: width of the dense feed-forward
     part, 0 for the model's; ``compress``: a letter of ``lm_compressed.KINDS``; ``given_kv``:
-    attention reads the keys and values of an earlier layer.
+    attention reads the keys and values of an earlier layer; ``sparse``: the gate keeps its largest
+    elements.
     """
 
     windowed: bool
@@ -64,6 +65,7 @@ class Kind:
     ffn: int = 0
     compress: str = ""
     given_kv: bool = False
+    sparse: bool = False
 
     @property
     def attends(self) -> bool:
@@ -86,6 +88,7 @@ def kind_of(
     ffn: int = 0,
     compress: str = "",
     given_kv: bool = False,
+    sparse: bool = False,
 ) -> Kind:
     """The kind of a layer from its letters.
 
@@ -96,7 +99,7 @@ def kind_of(
         windowed=attends and window == "w", routed=fed == "e",
         turned=not attends or turned == "r", mixer=mixer, fed=fed != "n",
         index=index if attends else "f", ffn=ffn if fed == "d" else 0, compress=compress,
-        given_kv=attends and given_kv,
+        given_kv=attends and given_kv, sparse=fed == "d" and sparse,
     )  # fmt: skip
 
 
@@ -133,10 +136,9 @@ def name_of(kind: Kind, kinds: list[Kind]) -> str:
         words.append({"w": "windowed", "h": "heavily compressed", "s": "selecting"}[kind.compress])
     if len({k.ffn for k in kinds if k.fed and not k.routed}) > 1 and kind.ffn:
         words.append(str(kind.ffn))
-    if kind.given_kv:
-        words.append("sharing")
+    words += ["sharing"] * kind.given_kv + ["sparse"] * kind.sparse
     # Positions are named only where other words do not distinguish the layers.
-    without_positions = {(k.windowed, k.routed, k.fed, k.given_kv) for k in attending}
+    without_positions = {(k.windowed, k.routed, k.fed, k.given_kv, k.sparse) for k in attending}
     if kind.attends and len(without_positions) < len(attending):
         words.append("turned" if kind.turned else "unturned")
     return " ".join(words)
@@ -288,8 +290,38 @@ def _streamed_layer(m: Model, kind: Kind) -> Body:
     return body
 
 
+def _alternating_layer(m: Model, kind: Kind) -> Body:
+    """One layer of Gemma 3n: the first stream's part, and the prediction of the other streams."""
+    from simcore.workload.archs import lm_alternating as alternating  # one model's
+    from simcore.workload.archs.lm_inputs import taken
+
+    body, seq, hidden, norm = Body(m.adapters), m.mlp.seq, m.mlp.hidden, m.norms.norm
+    shape = replace(m.windowed if kind.windowed else m.attention, given_kv=kind.given_kv)
+    alternating.predicted(body, m.streams, seq, hidden, norm)
+    body.norm("norm1", seq, hidden, norm, reads="predicted")
+    alternating.branch(body, m.streams, seq, hidden, norm)
+    attention(body, shape, "norm1", m.window if kind.windowed else 0)
+    body.norm("attention.norm", seq, hidden, norm, narrow=True)
+    alternating.joined(body, seq, hidden)
+    body.norm("norm2", seq, hidden, norm)
+    if kind.sparse:
+        alternating.sparse_gate(body, seq, kind.ffn or m.mlp.ffn)
+    dense(body, replace(m.mlp, ffn=kind.ffn or m.mlp.ffn), "norm2")
+    body.norm("mlp.norm", seq, hidden, norm, narrow=True)
+    body.add(
+        ops.binary("mlp.residual", m.elems, grads=0, high=True),
+        ops.accumulate("mlp.fork", m.elems, high=True),
+    )
+    alternating.corrected(body, m.streams, seq, hidden, norm)
+    if m.layer_input:
+        taken(body, seq, hidden, m.layers, m.layer_input, norm, m.streams.streams - 1)
+    return body
+
+
 def layer(m: Model, kind: Kind) -> Body:
     """One layer: a mixer and a feed-forward part, each with a norm, or only one of the two."""
+    if m.streams.alternating:
+        return _alternating_layer(m, kind)
     if m.streams.streams > 1:
         return _streamed_layer(m, kind)
     fused = m.run.compiled

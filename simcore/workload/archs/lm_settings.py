@@ -113,10 +113,6 @@ class Gate:
     gate_softplus: bool = False
 
 
-#: Attention without a gate.
-NO_GATE = Gate()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Windowed:
     """What layers with a window have of their own in attention; 0 means: as the other layers.
@@ -166,10 +162,6 @@ class Indexer:
     index_pattern: str = "i"
 
 
-#: Attention without an indexer.
-NO_INDEXER = Indexer()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Compressed:
     """Attention to a window and to compressed keys, which are the values too (DeepSeek-V4).
@@ -195,10 +187,15 @@ class Streams:
     - ``streams``: their number; 1: the usual residual.
     - ``stream_rounds``: rounds that normalise the matrix which mixes streams (Sinkhorn-Knopp); 0:
       streams are not mixed (Hunyuan 4).
+    - ``alternating``: the layer computes the first stream alone, from which the others are
+      predicted and corrected (AltUp, Gemma 3n), with a narrow branch of ``branch_rank`` elements
+      beside attention (LAuReL).
     """
 
     streams: int = 1
     stream_rounds: int = 0
+    alternating: bool = False
+    branch_rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +204,8 @@ class FeedForward:
 
     ``ffn``: their width; 0 means 4 hidden. ``ffn_widths``: each layer's, separated by blanks, where
     they differ. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new`` eight. ``mlp_bias``: None means
-    ``bias``. ``fused_gate_up``: gate and up are one product.
+    ``bias``. ``fused_gate_up``: gate and up are one product. ``sparse_layers``: first layers whose
+    gate keeps its largest elements alone (Gemma 3n).
     """
 
     ffn: int = 0
@@ -215,6 +213,7 @@ class FeedForward:
     mlp: str = "gelu"
     mlp_bias: bool | None = None
     fused_gate_up: bool = False
+    sparse_layers: int = 0
 
     def widths(self, layers: int) -> tuple[int, ...]:
         """A width for each layer, 0 for ``ffn``. Raises ValueError for another number of them."""

@@ -127,7 +127,11 @@ def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
         body.add(Op(name="rope.table", fwd=(Kernel(kind="elementwise", launches=5.0),)))
     if m.drop:
         body.add(ops.dropout("dropout", m.elems, high=True))
-    if m.streams.streams > 1:
+    if m.streams.alternating:
+        from simcore.workload.archs.lm_alternating import begin
+
+        begin(body, m.streams, seq, hidden)
+    elif m.streams.streams > 1:
         from simcore.workload.archs.lm_streams import spread_embedding
 
         spread_embedding(body, m.streams, m.elems)
@@ -173,7 +177,11 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
     body = Body(m.adapters, in_layer=False, fused=fused)
     seq, hidden = m.mlp.seq, m.mlp.hidden
     width = ends.embedding_width or hidden
-    if m.streams.streams > 1:
+    if m.streams.alternating:
+        from simcore.workload.archs.lm_alternating import end
+
+        end(body, m.streams, seq, hidden)
+    elif m.streams.streams > 1:
         from simcore.workload.archs.lm_streams import head
 
         head(body, m.streams, seq, hidden, m.norms.norm)
@@ -339,14 +347,15 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
     if "e" in routed and not experts.experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
     shared = model.attention.shared_kv_layers
-    given = [False] * (layers - shared) + [True] * shared
-    every = zip(*letters, model.feed_forward.widths(layers), given, strict=True)
+    first_sparse = model.feed_forward.sparse_layers
+    every = zip(*letters, model.feed_forward.widths(layers), strict=True)
     order = [
         kind_of(
-            w if m.window and not compress else "f", e, r, x, i, width, c if compress else "", g
+            w if m.window and not compress else "f", e, r, x, i, width, c if compress else "",
+            place >= layers - shared, place < first_sparse,
         )
-        for w, e, r, x, i, c, width, g in every
-    ]
+        for place, (w, e, r, x, i, c, width) in enumerate(every)
+    ]  # fmt: skip
     _check_shared(order, shared)
     _check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
     if model.streams.streams > 1:

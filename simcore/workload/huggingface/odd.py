@@ -161,6 +161,23 @@ def _wider_where_shared(t: Translation, _: Expression) -> str:
     return " ".join([str(width)] * (layers - shared) + [str(2 * width)] * shared)
 
 
+def _of_gemma3n(t: Translation, x: Expression) -> Any:
+    """A property of Gemma 3n's feed-forward: ``ffn``, ``widths``, number of ``sparse`` layers."""
+    f, layers = t.fields, t.named("layers")
+    listed = isinstance(f.value("intermediate_size"), list)
+    widths = f.counts("intermediate_size") if listed else ()
+    sparse = [0.95] * (10 if layers > 10 else 0)  # configuration_gemma3n.py, __post_init__
+    if f.has("activation_sparsity_pattern"):
+        sparse = f.value("activation_sparsity_pattern")
+    if not isinstance(sparse, list) or any(type(s) not in (int, float) for s in sparse):
+        raise f.error("activation_sparsity_pattern", "must be a list of numbers")
+    return {
+        "ffn": max(widths) if listed else f.count("intermediate_size", default=16384),
+        "widths": " ".join(map(str, widths)) if len(set(widths)) > 1 else "",
+        "sparse": sum(share > 0 for share in sparse),
+    }[x["of"]]
+
+
 def _of_full_attention(t: Translation, x: Expression) -> Any:
     """A size of Gemma 4's layers without a window.
 
@@ -247,6 +264,7 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "layers_chosen": _layers_chosen,
     "rounded_up_ffn": _rounded_up_ffn,
     "wider_where_shared": _wider_where_shared,
+    "of_gemma3n": _of_gemma3n,
     "of_full_attention": _of_full_attention,
     "compressed_layers": _compressed_layers,
     "heads_by_layer": _heads_by_layer,

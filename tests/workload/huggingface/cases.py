@@ -184,6 +184,14 @@ CASES: dict[str, Case] = {
          + ["full_attention"]},
         "Gemma4ForCausalLM",
     ),
+    "gemma3n_text": (
+        "Gemma3nText",
+        {**_GQA, "head_dim": 12, "num_hidden_layers": 6, "hidden_size_per_layer_input": 12,
+         "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 110, "laurel_rank": 6,
+         "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0, 0.0, 0.0],
+         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2},
+        "Gemma3nForCausalLM",
+    ),
     "phi3": ("Phi3", {**_GQA, **_TOKENS}, "Phi3ForCausalLM"),
     "gpt2": (
         "GPT2",

@@ -17,6 +17,12 @@ _GEMMA_4 = {
     "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256, "sliding_window": 512,
     "final_logit_softcapping": 30.0, "max_position_embeddings": 131072, "tie_word_embeddings": True,
 }  # fmt: skip
+_GEMMA_3N = {
+    "hidden_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+    "vocab_size": 262400, "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256,
+    "sliding_window": 512, "final_logit_softcapping": 30.0, "max_position_embeddings": 32768,
+    "altup_num_inputs": 4, "laurel_rank": 64, "tie_word_embeddings": True,
+}  # fmt: skip
 #: models_db name: (hub address, config, parameters, published billions)
 _PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float]] = {
     "deepseek-v3.2": (
@@ -357,6 +363,18 @@ _PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float]] = {
          "intermediate_size": 5120, "vocab_size": 65536, "max_position_embeddings": 2048,
          "tie_word_embeddings": False},
         560_988_160, 0.561,
+    ),
+    "gemma-3n-e2b": (
+        "google/gemma-3n-E2B",
+        {"model_type": "gemma3n_text", "architectures": ["Gemma3nForCausalLM"], **_GEMMA_3N,
+         "num_hidden_layers": 30, "intermediate_size": 8192, "num_kv_shared_layers": 10},
+        4_435_182_688, 4.44,  # 5 with the encoders
+    ),
+    "gemma-3n-e4b": (
+        "google/gemma-3n-E4B",
+        {"model_type": "gemma3n_text", "architectures": ["Gemma3nForCausalLM"], **_GEMMA_3N,
+         "num_hidden_layers": 35, "intermediate_size": 16384, "num_kv_shared_layers": 15},
+        6_835_235_568, 6.84,  # 8 with the encoders
     ),
     "gemma-4-e2b": (
         "google/gemma-4-E2B",
