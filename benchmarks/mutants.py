@@ -139,6 +139,14 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
          for operator in ("NumberReplacer", "ReplaceComparisonOperator_Lt_LtE")),
         "that a job which always sends does not has probability 0, and slows no other",
     ),
+    ("timing/evaluate.py", "NumberReplacer", "first = jobs[0]", 1):
+        "jobs that differ in their part of a model or its recompute have one issuer and cluster",
+    **dict.fromkeys(
+        (("memory/job.py", "NumberReplacer", "_AT_ONCE, MOST_BATCH = 100", n) for n in (0, 1)),
+        "memory grows with the batch: dividing the range in any number finds the same",
+    ),
+    ("step/kernels.py", "NumberReplacer", "FULL_LOAD_BYTES = 16.0", 1):
+        "loads are powers of two of bytes: none lies between 8 and 16",
     ("strategy/dialects/recipes.py", "NumberReplacer", "target, node = statement.targets[0]", 1):
         "a list of one has one, which is the first and the last",
     **dict.fromkeys(

@@ -461,9 +461,8 @@ def _in_order(
 
 
 def moments_of(
-    walks: Sequence[Walked], p: Precision, root: bool = False, tensors: int = 0,
-    queued: float = 0.0,
-) -> list[Moments]:  # fmt: skip
+    walks: Sequence[Walked], p: Precision, root: bool, tensors: int, queued: float
+) -> list[Moments]:
     """The moments that can be the peak for some batch, number of ranks and strategy, of each part.
 
     Parameters as in ``candidates``.

@@ -171,7 +171,7 @@ def evaluate_parts(
     jobs: Sequence[Job],
     points: Points,
     *,
-    keep_timeline: bool = False,
+    keep_timeline: bool,
     terms: Collection[str] | None = None,
     phases: Sequence[Array] | None = None,
 ) -> Steps:

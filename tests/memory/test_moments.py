@@ -75,7 +75,7 @@ def every_moment(model: Workload, recompute: bool) -> list[tuple[float, ...]]:
 def test_the_peak_is_that_of_every_op(name: str, recompute: bool) -> None:
     model = MODELS[name].build()
     every = np.array(every_moment(model, recompute))
-    found = moments_of([Walked(model, recompute, 1)], P)[0]
+    found = moments_of([Walked(model, recompute, 1)], P, False, 0, 0.0)[0]
     assert len(found.held) < len(every)
     rng = np.random.default_rng(1)
     numel = float(model.trainable_numel)
@@ -175,7 +175,7 @@ def test_forward_that_runs_again_may_be_the_peak() -> None:
     """The layer writes 100 bytes beside the 6 that it saves, with the gradients of the others."""
     layer = busy("layer", 10, saves=3.0, writes=50.0, recomputable=True, boundary=Saved(low=1.0))
     model = workload([layer, busy("head", 90, saves=1.0, writes=1.0)], [0, 1])
-    found = moments_of([Walked(model, True, 0)], P)[0]
+    found = moments_of([Walked(model, True, 0)], P, False, 0, 0.0)[0]
     again = (found.forward == 0.0) & (found.grads == 0.9)
     assert (found.held + found.working)[again].max() == 2.0 + 6.0 + 100.0
 
@@ -208,7 +208,7 @@ def test_parts_of_any_length_are_walked_together_as_alone() -> None:
 
 
 def test_no_moment_is_reached_by_another_in_every_column() -> None:
-    found = moments_of([Walked(MODELS["gpt2"].build(), False, 1)], P)[0]
+    found = moments_of([Walked(MODELS["gpt2"].build(), False, 1)], P, False, 0, 0.0)[0]
     table = np.column_stack(
         [found.held + found.working, found.grads, found.cast, found.stub, found.early,
          found.window, found.whole]

@@ -19,7 +19,7 @@ def test_instances_on_a_straight_line_never_have_the_peak_alone(of: Any) -> None
     request = asked(*of)
     strategy = request.strategy
     part = request.placed.stages[0].workload if request.placed else request.workload
-    words = [Walked(part, strategy.recompute == "full", 1)], strategy.precision
+    words = [Walked(part, strategy.recompute == "full", 1)], strategy.precision, False, 0, 0.0
     with patch.object(moments, "_corners", lambda _, kinds: np.ones(kinds.shape, bool)):
         every = moments_of(*words)[0]
     few = moments_of(*words)[0]

@@ -23,7 +23,7 @@ def test_who_hands_stubs() -> None:
 
 def test_joined_moments_repeat_the_first() -> None:
     models = MODELS["gpt2"].build(), MODELS["resnet-18"].build()
-    one, other = moments_of([Walked(m, False, 1) for m in models], P)
+    one, other = moments_of([Walked(m, False, 1) for m in models], P, False, 0, 0.0)
     both = joined_moments([one, other])
     longest = max(len(one.held), len(other.held))
     for at, each in enumerate((one, other)):

@@ -385,7 +385,7 @@ def test_parts_of_a_model_are_priced_as_each_alone(parallelism: str) -> None:
     jobs = [Job(model, how, (device,)) for model in (two_buckets(5.0), two_buckets(40.0),
                                                      workload([block("x", [7])]))]  # fmt: skip
     axis = points(2, grad_accum=np.array([1.0, 3.0]), micro_batch=np.array([1.0, 2.0]))
-    every = evaluate_parts(jobs, axis)
+    every = evaluate_parts(jobs, axis, keep_timeline=False)
     for n, job in enumerate(jobs):
         part, alone = every.of_part(n), evaluate(job, axis)
         assert part.step_s == pytest.approx(alone.step_s, rel=1e-12)

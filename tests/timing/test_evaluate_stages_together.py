@@ -83,7 +83,7 @@ def test_steps_of_stages_together_are_what_they_are_alone(of: Any) -> None:
         "intra": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),
     }
     local = data_points(Points.of(values, 5), request.placed)
-    every = evaluate_parts(jobs, local)
+    every = evaluate_parts(jobs, local, keep_timeline=False)
     for n, one in enumerate(jobs):
         found, alone = every.of_part(n), evaluate(one, local)
         assert seconds_of(found).keys() == seconds_of(alone).keys()
