@@ -139,6 +139,12 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
          for operator in ("NumberReplacer", "ReplaceComparisonOperator_Lt_LtE")),
         "that a job which always sends does not has probability 0, and slows no other",
     ),
+    ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
+        "stages of one job run on one cluster",
+    ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):
+        "a search finds the same limit from any trial",
+    ("memory/allocator.py", "NumberReplacer", "dtype=np.int64).reshape(-1, 4).T", 0):
+        "numpy computes the length of any axis that is negative",
     ("timing/evaluate.py", "NumberReplacer", "first = jobs[0]", 1):
         "jobs that differ in their part of a model or its recompute have one issuer and cluster",
     **dict.fromkeys(

@@ -76,7 +76,7 @@ def conv_unit(
     if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None or kind not in DENSE_CONVS:
         return name, peak
     in_fp32 = vector * profile.compute_efficiency(kind, "fp32", gpu).value
-    in_fp32 *= _winograd_gain(profile, kind, gpu)
+    in_fp32 *= _winograd_gain(profile, kind, gpu, vector)
     in_tf32 = peak * profile.compute_efficiency(kind, name, gpu).value
     return ("fp32", vector) if in_fp32 > in_tf32 else (name, peak)
 
@@ -86,11 +86,11 @@ def conv_unit(
 _MIDDLE_CONV = (28.0**2, 32.0, 128.0, 128.0)
 
 
-def _winograd_gain(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> float:
+def _winograd_gain(profile: Profile, kind: KernelKind, gpu: GpuSpec, peak: float) -> float:
     """Rate of a convolution's fp32 kernels in a middle layer over that of large matrix products."""
     if not profile.by_winograd(kind, "fp32", gpu) or gpu.sm_count is None:
         return 1.0
-    rate = (gpu.peak("fp32") or 0.0) * profile.compute_efficiency(kind, "fp32", gpu).value
+    rate = peak * profile.compute_efficiency(kind, "fp32", gpu).value
     moved = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
     shape = profile.kernel_shape(kind, "fp32", gpu)
     return float(conv_fill(*_MIDDLE_CONV, gpu.sm_count.value, *shape, rate / moved))

@@ -295,3 +295,9 @@ def test_the_peak_alone_is_that_of_the_whole_replay() -> None:
     assert peak_reserved(events, 80 * MIB)[1] and not peak_reserved(events, 60 * MIB)[1]
     # a segment that grows by pages of 20 MiB holds both
     assert peak_reserved(events, 60 * MIB, expandable_segments=True) == (60 * MIB, True)
+
+
+def test_a_cached_block_is_nobodys_and_holds_no_request() -> None:
+    (segment,) = run((0, 30 * MIB), (0, None)).segments
+    (block,) = segment.blocks
+    assert (block.owner, block.requested_bytes, block.n_bytes) == (None, 0, 30 * MIB)

@@ -377,6 +377,8 @@ def test_bounds_lie_at_equal_distances_and_nothing_beyond_the_device_is_cached()
         outside = found.device_bytes - found.reserved_bytes
         assert found.cached_bytes <= max(found.capacity_bytes - outside, found.reserved_bytes)
     assert small.cached_bytes < small.capacity_bytes
+    # no segment stays that the full device could give to another allocation
+    assert tight.cached_bytes + outside == tight.capacity_bytes
 
 
 def test_a_plan_of_all_buffers_loses_nothing_to_fragmentation() -> None:

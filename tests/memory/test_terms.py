@@ -624,3 +624,24 @@ def test_flat_buffers_of_an_update(joined: float, wide: float, found: float) -> 
 
 def test_a_rank_holds_all_experts_and_nothing_is_stuck_by_default() -> None:
     assert on_by_default(RankJob) == {"cublas_bytes": 2 * 8_519_680, "expert_ranks": 1.0}
+
+
+@pytest.mark.parametrize("parallelism", ["ddp", "zero2", "zero3"])
+def test_a_point_of_an_axis_holds_what_it_holds_alone(parallelism: str) -> None:
+    """With one rank nothing is gathered or reduced; peaks lie in other moments."""
+    model = workload([block("a", [10_000_000], saved=Saved(low=1e6)),
+                      block("b", [20_000_000], saved=Saved(low=3e6))], [0, 1, 1])  # fmt: skip
+    how = strategy(parallelism, "bf16")
+    axis = {
+        "batch": [1.0, 1.0, 64.0, 64.0],
+        "ranks": [1.0, 8.0, 8.0, 1.0],
+        "accum": [1.0, 2.0, 1.0, 3.0],
+    }
+    together = memory(model, how, **axis)
+    for n in range(4):
+        alone = memory(model, how, **{name: values[n] for name, values in axis.items()})
+        assert {k: v[n] for k, v in together.terms.items()} == {
+            k: v[0] for k, v in alone.terms.items()
+        }
+        for name in ("allocated", "reserved", "cached", "device", "needed", "moment"):
+            assert getattr(together, name)[n] == getattr(alone, name)[0], name
