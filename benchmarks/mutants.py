@@ -139,6 +139,14 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
          for operator in ("NumberReplacer", "ReplaceComparisonOperator_Lt_LtE")),
         "that a job which always sends does not has probability 0, and slows no other",
     ),
+    ("strategy/dialects/megatron_model.py", "ReplaceComparisonOperator_Gt_GtE",
+     "return int(text) if text.isdigit()", 0): "a size of 0 is read as none, as None is",
+    ("strategy/dialects/megatron_model.py", "NumberReplacer",
+     "return int(text) if text.isdigit()", 1): "a size of 0 is read as none, as None is",
+    ("strategy/options/job.py", "NumberReplacer", "label=\"Optimizer\", group=\"Strategy\", place=2",
+     0): "of equal places the control that is declared first stands first",
+    ("step/schedules/base.py", "NumberReplacer", "(work.kind == \"weights\" and len(cell) > 1)", 1):
+        "a stage that has run the backward before is free no earlier than it ended",
     ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
         "stages of one job run on one cluster",
     ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):

@@ -235,3 +235,12 @@ def test_every_row_is_reached_by_one_that_is_kept(rows: list[tuple[int, ...]]) -
 def test_two_rows_of_which_neither_reaches_the_other_both_stay() -> None:
     assert sorted(_undominated(np.array([[1.0, 2.0], [2.0, 1.0]]))) == [0, 1]
     assert _undominated(np.array([[1.0, 1.0], [2.0, 1.0]])).tolist() == [1]
+
+
+@pytest.mark.parametrize("n_bytes", [1.0, 2.0, 64.0])
+def test_what_a_blocks_first_op_saves_is_no_output_of_the_block(n_bytes: float) -> None:
+    """Before it no op has made a tensor that it could have taken, whatever its size."""
+    block = Block(name="b", ops=(Op(name="o", fwd=(), bwd=(), saved=Saved(raw_bytes=n_bytes)),))
+    held = held_at_ticks(Same(block), P, pins=True, again=False)
+    assert [row[SAVED] for row in held] == [n_bytes, n_bytes]
+    assert [row[WORKING] for row in held] == [0.0, 0.0]
