@@ -143,7 +143,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
      "return int(text) if text.isdigit()", 0): "a size of 0 is read as none, as None is",
     ("strategy/dialects/megatron_model.py", "NumberReplacer",
      "return int(text) if text.isdigit()", 1): "a size of 0 is read as none, as None is",
-    ("strategy/options/job.py", "NumberReplacer", "Control(label=\"Optimizer\"", 0): "of equal places the control that is declared first stands first",
+    ("strategy/options/job.py", "NumberReplacer", "Control(label=\"Optimizer\"", 0):
+        "of equal places the control that is declared first stands first",
     ("step/schedules/base.py", "NumberReplacer", "(work.kind == \"weights\" and len(cell) > 1)", 1):
         "a stage that has run the backward before is free no earlier than it ended",
     ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
