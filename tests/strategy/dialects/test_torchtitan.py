@@ -468,3 +468,10 @@ def written(**words: Any) -> tuple[dict[str, Any], list[str]]:
     problems: list[str] = []
     _write(Job(**{**base, **words}), data, problems)
     return data, problems
+
+
+def test_a_local_batch_smaller_than_a_piece_is_refused_and_passes_once() -> None:
+    text = "[training]\nlocal_batch_size = {}\n[parallelism]\npipeline_parallel_degree = 2\n"
+    launch = read(text.format(2) + "pipeline_parallel_microbatch_size = 3")
+    (said,) = launch.violations()
+    assert "is no multiple of" in said and (launch.micro_batch, launch.grad_accum) == (3, 1)

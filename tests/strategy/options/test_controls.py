@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
+from simcore.strategy.options.job import BATCHES
 from simcore.strategy.options.option import GROUPS, LAYOUT_GROUP
 
 #: Controls of the groups that are always seen, and of two below them, from first to last: what is
@@ -90,3 +93,11 @@ def test_what_the_engine_judges_itself_is_not_refused_by_the_table() -> None:
     for name in judged:
         assert OPTIONS[name].read("no such name") == "no such name"
     assert {o.name for o in OPTIONS if getattr(o.kind, "counts", False)} == {"steps", "tokens"}
+
+
+def test_a_slider_of_batches_takes_every_power_of_two_and_steps_between() -> None:
+    """Each number is 1, 3 or 5 times a power of two, and at most twice the one before."""
+    assert [2**n for n in range(9)] == [b for b in BATCHES if b & (b - 1) == 0]
+    assert all(b < after <= 2 * b for b, after in pairwise(BATCHES))
+    odd = {b // (b & -b) for b in BATCHES}
+    assert odd == {1, 3, 5} and BATCHES[:6] == (1, 2, 3, 4, 5, 6)

@@ -252,3 +252,15 @@ def test_a_program_travels_to_another_process(name: str) -> None:
         assert found.runs == program_named(name).runs
         with pytest.raises(TypeError):
             found.runs.settings["depth"] = 1  # type: ignore[index]
+
+
+def test_a_record_may_say_that_a_program_runs_nothing_itself(folder: Path) -> None:
+    """``runs`` without a value undoes what is inherited; another subject needs a mapping."""
+    file = folder / "my-trainer.yaml"
+    runs = "    runs:\n      settings: {norm: rmsnorm_eager}\n      options: {grad_clip: true}\n"
+    assert runs in MINE
+    file.write_text(MINE.replace(runs, "    runs:\n"))
+    assert program_named("my-trainer").runs is None
+    file.write_text(MINE.replace("pipeline: {interleaves: false}", "pipeline:"))
+    with pytest.raises(DataError, match="must be a mapping of keys to values"):
+        program_named("my-trainer")
