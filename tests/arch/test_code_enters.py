@@ -38,7 +38,7 @@ PLACES = {
     ("simcore/strategy/options/kinds.py", "import_module"): "module:NAME of the option table",
     ("simcore/report/plots/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/report/text_of.py", "import_module"): "names of a table in the file",
-    ("simcore/cli/commands.py", "import_module"): "names of a table in the file",
+    ("simcore/cli/main.py", "import_module"): "names of a table in the file",
     ("simcore/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/api/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/serve/worker.py", "ForkingPickler.loads"): "a pipe to the process that forked it",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.cli.commands import heading_of, headings
+from simcore.cli.main import heading_of, headings
 from simcore.cli.options import job_words
 
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")

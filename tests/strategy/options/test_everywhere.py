@@ -13,8 +13,7 @@ from starlette.testclient import TestClient
 import simcore
 from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.cli.commands import headings
-from simcore.cli.main import run
+from simcore.cli.main import headings, run
 from simcore.serve.app import create_app
 from simcore.serve.run import LOOPBACK
 from simcore.strategy.options import OPTIONS, Axis, Control, Name, Option, Pairs, Whole

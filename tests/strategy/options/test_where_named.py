@@ -50,7 +50,7 @@ def test_an_option_is_named_where_it_is_acted_on_and_nowhere_else() -> None:
 def test_what_shows_options_names_none() -> None:
     """Of the outer layers only a rival, a file or the size of a checkpoint is named."""
     readers = (
-        "cli/commands.py", "cli/names.py", "cli/synonyms.py", "api/result.py",
+        "cli/main.py", "cli/names.py", "cli/synonyms.py", "api/result.py",
         "serve/controls.py", "serve/problems.py", "planning/compare.py", "request/choices.py",
         "report/schema.py",
     )  # fmt: skip
