@@ -122,6 +122,12 @@ def test_of_several_parents_the_later_wins() -> None:
     assert runs.settings == of_2021.settings and runs.main_grads == "weights"
 
 
+def test_megatron_deepspeed_sums_gradients_of_inputs_beside_products_since_july_2023() -> None:
+    since, before = (program_named(n).runs for n in ("megatron-ds", "megatron-deepspeed@2022"))
+    assert since is not None and before is not None
+    assert (since.words()["overlap"], before.words()["overlap"]) == ("dgrad", "none")
+
+
 def test_facts_are_told_with_the_record_that_they_stand_in() -> None:
     told = facts_of("fsdp@no-sync")
     assert {t.of for t in told} == {"fsdp", "fsdp@no-sync"}
