@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
@@ -14,10 +14,10 @@ from simcore.calibrate.nccl.groups import Stated, beyond_rings, is_nccl_file, re
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
-from simcore.measurements.kineto.breakdown import breakdown, windows_of
-from simcore.measurements.kineto.trace import Trace, read_trace
-from simcore.validate.trace_terms import RankStep, explained
 from simcore.workload.settings import trusts_call
+
+if TYPE_CHECKING:
+    from simcore.measurements.kineto.trace import Trace
 
 
 def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
@@ -214,6 +214,10 @@ def explain_trace(
     Raises DataError for a file that is not such a trace, InvalidConfig for missing arguments,
     UsageError as ``predict`` does.
     """
+    from simcore.measurements.kineto.breakdown import breakdown, windows_of
+    from simcore.measurements.kineto.trace import read_trace
+    from simcore.validate.trace_terms import RankStep, explained
+
     paths = _paths(files)
     ranks = []
     for path in paths:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Least number of rows that a process gets at a time.
-STRETCH = 24
+#: Least number of rows that a process gets at a time; the last ones end at different times.
+STRETCH = 12
 #: Least number of portions for each process into which the rows of one model are divided.
 _SHARES = 8
 #: Rows below which a further process costs more (start-up, empty caches) than it saves.

@@ -111,8 +111,7 @@ def ranks(values: Array) -> Array:
 
 def spearman(a: Array, b: Array) -> Array:
     """Correlation of the ranks of series [..., n] each; NaN where one of them is constant."""
-    mean = (a.shape[-1] + 1) / 2.0
-    first, second = ranks(a) - mean, ranks(b) - mean
+    first, second = ranks(np.stack(np.broadcast_arrays(a, b))) - (a.shape[-1] + 1) / 2.0
     squares = np.square(first).sum(axis=-1) * np.square(second).sum(axis=-1)
     return (first * second).sum(axis=-1) / np.sqrt(np.where(squares, squares, np.nan))
 
