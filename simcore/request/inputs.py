@@ -38,7 +38,6 @@ from simcore.strategy.strategy import (
     parse_offload,
 )
 from simcore.workload.models import Training
-from simcore.workload.recompute import modules_named
 from simcore.workload.resolve import ModelSource, model_of
 from simcore.workload.settings import settings_given, with_settings
 
@@ -371,6 +370,8 @@ def _launched(gpus: str, options: Options) -> Launched:
 
 def _modules(mode: str, text: str | None, usual: str) -> tuple[str, ...]:
     if mode == "selective":
+        from simcore.workload.recompute import modules_named
+
         return modules_named(text or usual)
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])

@@ -41,7 +41,6 @@ from simcore.strategy.strategy import (
 )
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
-from simcore.workload.recompute import head_recomputed, held_by_nodes, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
 if TYPE_CHECKING:
@@ -191,14 +190,21 @@ def _workloads(
         return
 
     def built(settings: dict[str, Any]) -> Workload:
-        how = inputs.library.program.recompute
-        model = recomputed(
-            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers,
-            how.stops_early,
-        )  # fmt: skip
+        model, how = record.build(**settings), inputs.library.program.recompute
+        layers = _layers_away(tries, inputs, model)
+        if mode == "none" and not layers:
+            return model
+        from simcore.workload.recompute import (
+            head_recomputed,
+            held_by_nodes,
+            offloaded,
+            recomputed,
+        )
+
+        modules = tries.get("modules", ())
+        model = recomputed(model, modules, inputs.recompute_layers, how.stops_early)
         if mode == "full" and how.full_includes_head:
             model = head_recomputed(model)
-        layers = _layers_away(tries, inputs, model)
         model = offloaded(model, layers, checkpointed=mode == "full")
         return model if how.reentrant else held_by_nodes(model)
 

@@ -22,10 +22,9 @@ from simcore.strategy.programs import (
     usual_loop,
     usual_of_language_models,
 )
-from simcore.strategy.programs.mechanisms import PLAIN, OfKind, Program, Runs
+from simcore.strategy.programs.mechanisms import DEFAULT_MODULES, PLAIN, OfKind, Program, Runs
 from simcore.strategy.strategy import folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import PREFIX, TORCH, settings_given, with_settings
 

@@ -38,7 +38,6 @@ from simcore.workload.graph import (
     Op,
     Workload,
 )
-from simcore.workload.recompute import left_out
 
 Array = NDArray[np.float64]
 #: Matrix products that stay in 16 bit although other products of the job compute in 8 bits or
@@ -63,8 +62,7 @@ NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
 #: The same where one operand (backward's product for the input) or both (forward's) have rows along
 #: the depth: elements and operands -> kind. Gradients of weights have none.
 DEPTH_LOADS = {(e, n): f"gemm_load{e}_deep{n}" for e in NARROW_LOADS for n in (1, 2)}
-#: The same for products of activations, such as attention as explicit matrix products over 197
-#: tokens, or over the 49 tokens of a window.
+#: The same for products of activations, such as attention op by op over 197 or 49 tokens.
 BATCHED_LOADS = {elems: f"gemm_batched_load{elems}" for elems in NARROW_LOADS}
 FEW_LOADED = (*NARROW_LOADS.values(), *DEPTH_LOADS.values(), *BATCHED_LOADS.values())
 #: Bytes of one load from aligned rows.
@@ -403,6 +401,8 @@ def _backward_phase(
         _distinct([_row(kernel, precision) for kernel in attention], backward=False),
     ]
     if checkpointed and stops_early:
+        from simcore.workload.recompute import left_out
+
         found.append(_forward(block.ops[: len(block.ops) - len(left_out(block))], precision))
     if checkpointed:
         # The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit

@@ -77,10 +77,6 @@ MODULES: dict[str, Module] = {
 }  # fmt: skip
 
 
-#: Module that Megatron-LM's --recompute-granularity selective recomputes.
-DEFAULT_MODULES = "core_attn"
-
-
 def modules_named(text: str) -> tuple[str, ...]:
     """Modules of a list such as ``core_attn`` or ``layernorm+moe_act``. Raises UnknownName."""
     words = [w.strip() for w in text.replace("+", ",").split(",") if w.strip()]

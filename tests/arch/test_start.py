@@ -22,7 +22,7 @@ PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 #: Most modules of simcore that a dense prediction may have imported when it has printed. It is to
 #: fall to 90: lower it whenever modules are merged or are imported later. Three of them replay the
 #: step's allocations, for the device memory of ``--json``.
-MOST_MODULES = 105
+MOST_MODULES = 104
 
 needs_cli = pytest.mark.skipif(
     importlib.util.find_spec("simcore.cli.main") is None, reason="simcore.cli.main is not written"

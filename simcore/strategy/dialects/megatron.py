@@ -17,7 +17,7 @@ from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
 from simcore.strategy.dialects.torchrun import find_line, of_a_program, read_counts
 from simcore.strategy.programs import program_named
-from simcore.workload.recompute import DEFAULT_MODULES
+from simcore.strategy.programs.mechanisms import DEFAULT_MODULES
 from simcore.workload.recompute import MODULES as RECOMPUTED
 
 #: Flags that only Megatron has.

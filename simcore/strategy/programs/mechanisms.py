@@ -17,8 +17,9 @@ from simcore.base.record import dataclass
 from simcore.strategy.layout import EVEN
 from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.models import Scalar
-from simcore.workload.recompute import DEFAULT_MODULES
 
+#: Module that Megatron-LM's --recompute-granularity selective recomputes.
+DEFAULT_MODULES = "core_attn"
 #: Programs that launch kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
 #: modules of Megatron-Core with those of Transformer Engine inside, whose products are autograd
 #: functions written in Python, with casts, views and hooks around them. ``megatron_graphs``: the
