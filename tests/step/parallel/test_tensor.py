@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simcore.answer.request import make_request
+from simcore.step.parallel import tensor
 from simcore.step.parallel.tensor import TensorRanks
 from simcore.timing.exchanges import (
     Exchanges,
@@ -341,3 +342,21 @@ def test_ranks_of_one_copy_no_tensor_and_sum_nothing_up() -> None:
     )  # fmt: skip
     assert whole.placed is not None
     assert {b.exchanges for b in whole.placed.part.blocks if b.recomputable} == {2}
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_two_ranks_gather_again_as_eight_do(tp: int) -> None:
+    request = make_request("llama3-8b", f"1x{tp}xA100-SXM-80GB", tp=tp, strategy="zero1")
+    assert request.placed is not None and request.placed.tensor.passes == (2, 3)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_of_unknown_products_all_pieces_but_the_first_hide(
+    tp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor, "_own_products", lambda *_: ())
+    request = make_request("llama3-8b", "1x8xA100-SXM-80GB", tp=tp, strategy="zero1",
+                           overlap="grads,tensor")  # fmt: skip
+    assert request.placed is not None
+    (pair,) = request.placed.tensor.pairs
+    assert (pair.exchanged_frac, pair.covering_frac) == (pytest.approx(1 - 1 / tp), 1.0)
