@@ -147,6 +147,10 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "of equal places the control that is declared first stands first",
     ("step/schedules/base.py", "NumberReplacer", "(work.kind == \"weights\" and len(cell) > 1)", 1):
         "a stage that has run the backward before is free no earlier than it ended",
+    ("physics/collectives/pairwise.py", "ReplaceComparisonOperator_GtE_Gt",
+     "if chosen >= groups:", 0): "of all groups chosen the formula is that without groups",
+    ("timing/stage_steps.py", "NumberReplacer", "jobs[0].classes[0].kernels", 1):
+        "stages of one job run on one cluster",
     ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
         "stages of one job run on one cluster",
     ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):

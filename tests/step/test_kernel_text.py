@@ -44,3 +44,11 @@ def test_what_is_no_kernel_is_named(wrong: str) -> None:
 def test_what_a_kernel_does_not_have_is_not_written() -> None:
     words = [word for text in kernel_texts(table("gpt2", "amp-bf16")) for word in text.split()]
     assert not [w for w in words if w.startswith("count=") or w.endswith("=0")]
+
+
+def test_a_kernel_that_is_read_runs_once() -> None:
+    """A text says what a kernel is, not how often a step runs it."""
+    found = read_kernels(["forward gemm flop=8", "backward copy"])
+    assert found["count"].tolist() == [1.0, 1.0] and found["flop"].tolist() == [8.0, 0.0]
+    assert found["backward"].tolist() == [False, True]
+    assert found["sides"][..., 0].tolist() == [[1.0] * 4] * 2
