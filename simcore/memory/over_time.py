@@ -1,14 +1,14 @@
 """Memory over one training step: bytes by term, the allocator's state, and the device's limit.
 
-Also what the first step takes beyond the others while cuDNN's algorithms are timed.
-With ``torch.backends.cudnn.benchmark`` PyTorch before 2.0 times every algorithm of a convolution
-when it first meets its shape. It allocates the largest workspace among them, unless that exceeds
-what the device has free; then the next largest (aten/src/ATen/native/cudnn/Conv_v7.cpp,
+Also what the first step takes beyond the others while cuDNN's algorithms are timed. With
+``torch.backends.cudnn.benchmark`` PyTorch before 2.0 times every algorithm of a convolution when it
+first meets its shape. It allocates the largest workspace among them, unless that exceeds what the
+device has free; then the next largest (aten/src/ATen/native/cudnn/Conv_v7.cpp,
 getMaxWorkspaceSize). In forward that is the explicit matrix product's, which holds the input as a
 matrix: a row an output point, a column an input channel and tap (cuDNN's documentation,
 CUDNN_CONVOLUTION_FWD_ALGO_GEMM). Half precision is computed in fp32 (ATen/cudnn/Descriptors.h), and
-the matrix is counted in that width. Backward has no such algorithm. A process's memory never
-shrinks below what its fullest moment reserved in nvidia-smi's maximum.
+the matrix is counted in that width. Backward has no such algorithm. The largest figure that nvidia-
+smi shows includes it.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ class AttentionShape:
     - ``norm``: kind of the norms of q and k. ``kernel``: one of ``ATTENTIONS``.
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
       computes them.
+    - ``values_copied``: attention takes v as a tensor of its own, not as part of the product.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
     - ``given_kv``: keys and values are those of an earlier layer.
     - ``indexer``: that of the model; ``selects``: this layer has it; ``selected``: tokens that
@@ -82,6 +83,7 @@ class AttentionShape:
     out_bias: bool = False
     rotated: int = 0
     fused: bool = False
+    values_copied: bool = False
     drop: bool = False
     drop_joined: bool = False
     gate: Gate = Gate()
@@ -444,6 +446,8 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         _project_queries(body, s, reads)
     else:
         (_project_latent if s.own.kv_rank else _project)(body, s, reads)
+    in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
+    packed = s.own.fused_qkv and s.rotated and not in_fp8 and not s.given_kv
     if s.selects:
         _select(body, s, reads)
     if s.kernel in SCORES:
@@ -454,6 +458,8 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             )
         )  # fmt: skip
     elif s.kernel in FLASH or s.kernel in MASKED:
+        if packed and s.values_copied:
+            body.add(replace(ops.copy("values", float(s.seq * s.v_dim)), bwd=()))
         if s.kernel in MASKED:
             _under_a_mask(body, s)
         else:
@@ -464,15 +470,13 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             )  # fmt: skip
             kept_already = Saved(low=float(s.seq * (s.kv_dim + s.v_dim)) * s.given_kv)
             body.add(replace(op, saved=op.saved - kept_already) if s.given_kv else op)
-        in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
         if s.own.rotary_joined:  # q is laid out head by head, and so is the output
             body.add(ops.copy("context", float(s.seq * s.out_dim)))
         elif not in_fp8:
             body.kept.add("context")
             body.pinned.add("context")
-        if (
-            s.own.fused_qkv and s.rotated and not in_fp8
-        ):  # v is a view: the storage of q and k before rotation stays alive too
+        if packed and not s.values_copied:
+            # v is a view: the storage of q and k before rotation stays alive too
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         eager_attention(body, s)

@@ -422,7 +422,8 @@ class Implementation:
       fused_softmax (scores in memory, Megatron-LM's), xla (the same in XLA's fusions) or math.
     - ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum
       are one kernel each (Megatron-LM, Transformer Engine, or a compiler), not tensor operations;
-      ``fused_rope``: so for positions alone.
+      ``fused_rope``: so for positions alone. ``values_copied``: of a joint product attention takes
+      a copy of v, not a view that keeps all of it.
     - ``fp8_activation_input``: gated activations save their input in 8 bits; ``activation_casts``:
       they write their result and gradient in the format of the products that read them (Transformer
       Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
@@ -436,9 +437,9 @@ class Implementation:
       expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they do.
       ``expert_bias_apart``: the last product's bias is multiplied by routing weights and added
       expert by expert, in tensor operations. ``weighed_early``: rows are multiplied by their
-      weights in the activation, not when they are combined (Megatron-Core). ``regrouped_rows``:
-      rows arrive ordered by sender and are sorted by expert once more. ``padded_rows``: the rows of
-      each expert are copied so that they fill whole blocks of scales, and back.
+      weights in the activation, not when combined (Megatron-Core). ``regrouped_rows``: rows come
+      by sender and are sorted by expert again. ``padded_rows``: those of each expert are copied to
+      fill whole blocks of scales, and back.
     - ``mixer_apart``: norm and last product of Mamba-2 are modules that save their inputs
       (Megatron-Core), not part of the scan's autograd function.
     - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
@@ -446,11 +447,10 @@ class Implementation:
       place in fp32; vocab_parallel_fused: compiled; vocab_parallel_copied: with a second fp32
       tensor, nanotron), in_place (Transformer Engine's: forward overwrites the logits with their
       gradient), flash (flash-attn's: backward does), compiled (no fp32 copy; compiled_chunks: an
-      eighth of the logits at a time, torchtune) or chunked (Liger: no logits). ``upcast_loss``: it
-      is computed in fp32.
-    - ``gathered_logits``: tensor ranks join their parts of the logits, so that each computes the
-      loss of the whole vocabulary (``loss_vocab``, if this rank's part is smaller).
-      ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.
+      eighth of the logits at a time, torchtune) or chunked (Liger's); ``upcast_loss``: in fp32.
+    - ``gathered_logits``: tensor ranks join their parts of the logits, and each computes the loss
+      of the whole vocabulary (``loss_vocab``, if this rank's part is smaller). ``logit_metrics``:
+      cross entropies of the logits beside the loss, for logs.
     - ``gathered_inputs``: inputs of products that sequence parallelism gathers are saved whole.
     - ``padded_vocab``: the vocabulary is padded, so that rows of the logits are aligned.
       ``head_in_format``: the head computes in the format of the layers' products (Megatron-Core:
@@ -460,6 +460,7 @@ class Implementation:
     attention: str = "flash"
     fused_pointwise: bool = False
     fused_rope: bool | None = None
+    values_copied: bool = False
     fp8_activation_input: bool = False
     activation_casts: bool = False
     clamps_apart: bool = False
