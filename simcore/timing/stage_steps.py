@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ from simcore.timing.exchanges import (
     tied_s,
 )
 from simcore.timing.points import Points, together
+from simcore.timing.rates import KernelRates
 
 
 @dataclass(frozen=True)
@@ -216,21 +218,28 @@ def products_fracs(jobs: Sequence[Job], placed: Placed, local: Points) -> Array 
     if not any(pair.by_products for ranks in placed.dimensions for pair in ranks.pairs):
         return None
     table, rates = joined_table(tuple(job.table for job in jobs)), jobs[0].classes[0].kernels
-
-    def phases() -> tuple[Array, NDArray[np.intp]]:
-        """Seconds of all kernels and of products for each distinct batch and bandwidth."""
-        first, of_column = distinct_columns((local.micro_batch, local.memory))
-        batch, memory = local.micro_batch[first], local.memory[first]
-        seconds = kernel_seconds(table, rates, batch, np.ones(len(first)), memory)
-        products = np.zeros_like(seconds)
-        products[table.products.rows] = seconds[table.products.rows]
-        return np.add.reduceat(np.stack([seconds, products]), table.phase_start, axis=1), of_column
-
+    first, of_column = distinct_columns((local.micro_batch, local.memory))
+    pairs = (tuple(column[first].tolist()) for column in (local.micro_batch, local.memory))
     computing = together([job.program for job in jobs]).computing
-    kept, of_column = local.keeps(("products", Same(table), Same(rates)), phases)
-    whole, products = computing.whole[0] @ kept
+    whole, products = computing.whole[0] @ _phases_and_products(table, rates, *pairs)
     fracs: Array = products / np.maximum(whole, TINY)
     return fracs[:, of_column]
+
+
+@lru_cache(maxsize=256)
+def _phases_and_products(
+    table: KernelTable, rates: KernelRates, batches: tuple[float, ...], memory: tuple[float, ...]
+) -> Array:
+    """Seconds of all kernels of each phase, and of its matrix products [2, P, M].
+
+    For pairs of batch and multiplier on bandwidth; jobs that differ in accumulation share them.
+    """
+    one = np.ones(len(batches))
+    seconds = kernel_seconds(table, rates, np.array(batches), one, np.array(memory))
+    products = np.zeros_like(seconds)
+    products[table.products.rows] = seconds[table.products.rows]
+    found: Array = np.add.reduceat(np.stack([seconds, products]), table.phase_start, axis=1)
+    return found
 
 
 def _with_exchanges(
