@@ -151,6 +151,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
      "if chosen >= groups:", 0): "of all groups chosen the formula is that without groups",
     ("timing/stage_steps.py", "NumberReplacer", "jobs[0].classes[0].kernels", 1):
         "stages of one job run on one cluster",
+    ("step/parallel/dp.py", "ReplaceBinaryOperator_Mul_Div", "buckets=0 * n_ranks", 0):
+        "nothing divided is nothing",
     ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
         "stages of one job run on one cluster",
     ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):

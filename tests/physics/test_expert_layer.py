@@ -215,3 +215,8 @@ def test_a_tile_is_shared_by_none_and_rates_cost_no_rows_by_default() -> None:
         "columns": 128, "cached_bytes": np.inf, "sharing": 1.0,
     }  # fmt: skip
     assert Tile().rows == (16, 32, 64, 128, 256)
+
+
+def test_experts_that_all_get_every_token_are_equally_full() -> None:
+    """As many choices as experts: no place is left for what exceeds all tokens."""
+    assert rank_loads(100, 4, 4, 2, 1.2) == pytest.approx(100.0)

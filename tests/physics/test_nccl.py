@@ -477,3 +477,10 @@ def test_a_longer_path_over_pcie_adds_what_exceeds_one_port() -> None:
     )  # fmt: skip
     assert near == pytest.approx((6.6 + 14 * 1.0) * US)
     assert far - near == pytest.approx(14 * 1.3 * US)
+
+
+def test_the_nics_latency_counts_twice_where_data_is_flushed() -> None:
+    """LL and LL128 carry flags beside the data; Simple flushes it before its flag."""
+    on = h100(16, 2, nic_latency_s=5 * US)
+    hops = nccl.nets_s(on, np.full((3, 1), 3 * US), slice(None))
+    assert hops[:, 0] == pytest.approx([8 * US, 8 * US, 13 * US])

@@ -311,6 +311,14 @@ def test_deepeps_processors_limit_nvlink_of_blackwell_alone() -> None:
     assert seconds(3) == pytest.approx(travelling * 7 / 8 * 1e12 / (396e9 * 7 / 8))
     assert seconds(2) == pytest.approx(travelling * 7 / 8 * 1e12 / 1e12)
     assert seconds(3, 1e11) == seconds(2, 1e11)  # slower than the SMs
+    # the measured rate includes what is lost between latency and bandwidth: both just add up
+
+    def late(n_bytes: float, hop_s: float) -> float:
+        on = group(8.0, generation=3, nvlink=True, intra_hop_s=hop_s, intra_chunk_ramp=1.0)
+        return float(deep.once_s(np.array([n_bytes]), on)["all_to_all"][0])
+
+    assert late(1e6, 1e-3) == pytest.approx(late(0.0, 1e-3) + late(1e6, 0.0), rel=1e-12)
+    assert late(0.0, 1e-3) > 0.0
 
 
 def test_ranks_alone_on_their_nodes_are_limited_by_the_network_alone() -> None:
