@@ -23,7 +23,7 @@ from simcore.base.lookup import cache_folder, read_entry, write_entry
 from simcore.workload.trace.loaded import digest
 
 #: Files of simcore outside this folder on which the content or the format of a trace depends.
-_CODE = ("graph.py", "ops/gemm.py", "archs/traced.py")
+_CODE = ("graph.py", "ops/products.py", "archs/traced.py")
 
 
 @cache
