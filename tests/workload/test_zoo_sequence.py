@@ -92,6 +92,20 @@ def test_gnmt_flop(layers: int) -> None:
     assert 2 * ours.forward_flop == pytest.approx(truth, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("padded", "vocab", "loaded"),
+    [(True, 31794, 8), (False, 31794, 2), (False, 31800, 8), (False, 31793, 1)],
+)
+def test_rows_of_gnmts_logits_begin_where_its_vocabulary_lets_them(
+    padded: bool, vocab: int, loaded: int
+) -> None:
+    """31,794 words are what NVIDIA's program prints without padding, 31,800 with it."""
+    head = gnmt(name="x", hidden=1024, vocab=vocab, padded_vocab=padded).blocks[-1]
+    (classifier,) = (op for op in head.ops if op.name == "classifier")
+    products = [k for k in (*classifier.fwd, *classifier.bwd) if k.kind == "gemm"]
+    assert len(products) == 3 and {k.load_elems for k in products} == {loaded}
+
+
 def test_gnmt_saved_storages() -> None:
     batch, steps, hidden, vocab = 2, 24, 64, 300
     model = GNMT(vocab, hidden, 4, 0.2)
