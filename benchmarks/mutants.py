@@ -79,8 +79,13 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "halves of an odd number and one, and of an odd number and two, are equal",
     **dict.fromkeys(
         ((f"step/parallel/{file}.py", "NumberReplacer", "expert_ranks: float = 1.0", n)
-         for file in ("ddp", "dp", "manual") for n in (0, 1)),
+         for file in ("dp", "manual") for n in (0, 1)),
         "where nothing is divided, the default of expert ranks is not read",
+    ),
+    **dict.fromkeys(
+        (("step/parallel/__init__.py", "NumberReplacer", "expert_ranks: float = 1.0", n)
+         for n in range(4)),
+        "what each parallelism must have is never called; of DDP, which divides nothing, not read",
     ),
     ("step/transients.py", "NumberReplacer", "before = 0.0", 1):
         "what is read of less than nothing counts as nothing",
