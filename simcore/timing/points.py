@@ -47,6 +47,8 @@ _LINKS = (
 #: Number of configurations from which on equal links are worth looking for, and up to which axes
 #: with equal values are worth keeping.
 _LONG = 256
+#: Most results that an axis keeps; the oldest go first.
+_MOST_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class Points:
         The key says everything that the result depends on beside the axis.
         """
         if key not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:  # jobs of ever new layouts on one axis
+                self._kept.pop(next(iter(self._kept)), None)
             self._kept[key] = compute()
         return cast("T", self._kept[key])
 

@@ -146,3 +146,19 @@ def test_neighbours_on_a_long_axis_share_their_links() -> None:
     assert np.array_equal(which, np.repeat([0, 1, 2], 1000))
     short, every = long.take(np.arange(2)).by_links
     assert len(short) == 2 and every == slice(None)
+
+
+def test_an_axis_keeps_its_newest_results() -> None:
+    axis, computed = Points.of({}, 3), list[int]()
+
+    def kept(key: int) -> int:
+        def compute() -> int:
+            computed.append(key)
+            return -key
+
+        return axis.keeps(key, compute)
+
+    assert [kept(key) for key in range(500)] == [-key for key in range(500)]
+    computed.clear()
+    assert kept(499) == -499 and not computed
+    assert kept(0) == 0 and computed == [0]
