@@ -96,13 +96,9 @@ def parse_quantity(text: object, dimension: Dimension, *, positive: bool = True)
     return value
 
 
-def format_bytes(n_bytes: float, *, unit: Literal["GB", "GiB", "auto"] = "auto") -> str:
-    """Bytes as decimal text, with the unit always named (GB is 1e9, GiB is 2**30)."""
-    if unit == "GB":
-        return f"{n_bytes / GIGA:.2f} GB"
-    if unit == "GiB":
-        return f"{n_bytes / GIB:.2f} GiB"
-    return format_si(n_bytes, "B")
+def format_gib(n_bytes: float) -> str:
+    """Bytes as decimal text in GiB, 2**30 bytes."""
+    return f"{n_bytes / GIB:.2f} GiB"
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:

@@ -16,8 +16,8 @@ from simcore.base.units import (
     GIGA,
     MEGA,
     TERA,
-    format_bytes,
     format_count,
+    format_gib,
     format_seconds,
     format_si,
 )
@@ -60,7 +60,7 @@ def figure_text(key: str, value: float) -> str:
     """
     unit = unit_of(key)
     if unit == "bytes":
-        return format_bytes(value, unit="GiB") if value >= GIB else f"{value / MEGA:.4g} MB"
+        return format_gib(value) if value >= GIB else f"{value / MEGA:.4g} MB"
     if unit == "s":
         return format_seconds(value, padded=False)
     if unit == "flop_per_s":
@@ -412,7 +412,7 @@ def render_record(record: Any) -> str:
         text = f"{key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}"
         lines += _wrapped(text, min(width + right + 6, WIDTH // 2))
     if isinstance(record, GpuSpec):
-        usable = format_bytes(record.usable_memory_bytes, unit="GiB")
+        usable = format_gib(record.usable_memory_bytes)
         lines.append(f"  {'usable memory':<{width}}  {usable:>{right}}")
     lines += ["", "sources"]
     for key, citation in record.sources.items():

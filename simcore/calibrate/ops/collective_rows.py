@@ -261,9 +261,9 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[Collective
     return table.read((*curves, *runs), skipped, on_bad)
 
 
-def read_collectives(path: Path, on_bad: OnBad = "skip") -> RowsRead[CollectiveCurve | AcrossRun]:
+def read_collectives(path: Path) -> RowsRead[CollectiveCurve | AcrossRun]:
     """The same of one file. Raises DataError as :func:`collective_rows`."""
-    return collective_rows(read_table(path), on_bad)
+    return collective_rows(read_table(path))
 
 
 def merged(curves: Iterable[CollectiveCurve]) -> list[CollectiveCurve]:

@@ -362,6 +362,6 @@ def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table
     return batch.take(~wrong)
 
 
-def read_op_rows(path: Path, on_bad: OnBad = "skip") -> RowsRead[OpBatch]:
+def read_op_rows(path: Path) -> RowsRead[OpBatch]:
     """The batches of one file. Raises DataError as :func:`op_rows`."""
-    return op_rows(read_table(path), on_bad)
+    return op_rows(read_table(path))

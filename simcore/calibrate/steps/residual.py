@@ -130,16 +130,16 @@ def left_out_deviations(inverse: Array, alpha: Array) -> Array:
     return alpha / np.sqrt(np.diag(inverse))
 
 
-def widening(deviations: Sequence[float] | Array, prior_freedom: float = PRIOR_FREEDOM) -> float:
+def widening(deviations: Sequence[float] | Array) -> float:
     """The factor on a predicted standard deviation with which 1.28 of it bound 80 % of the errors.
 
-    The variance's prior is a scaled inverse chi-squared distribution with ``prior_freedom`` degrees
+    The variance's prior is a scaled inverse chi-squared distribution with ``PRIOR_FREEDOM`` degrees
     of freedom around one; the squared ``deviations`` update it. The predictive distribution is
     Student's t.
     """
     capped = np.minimum(np.abs(np.asarray(deviations, dtype=np.float64)), MOST_DEVIATIONS)
-    freedom = prior_freedom + len(capped)
-    variance = (prior_freedom + float(capped @ capped)) / freedom
+    freedom = PRIOR_FREEDOM + len(capped)
+    variance = (PRIOR_FREEDOM + float(capped @ capped)) / freedom
     return math.sqrt(variance) * few(freedom)
 
 

@@ -114,9 +114,9 @@ def hop_s(group: Group, nvlink_s: Array, pcie_s: Array) -> Array:
     return np.maximum(group.intra_hop_s - RING_PCIE_S[SIMPLE], 0.0) + pcie_s
 
 
-def net_s(group: Group, seconds: float, latencies: float = 2.0) -> float:
-    """Seconds per hop between nodes; the NIC's latency counts twice if data is flushed (Simple)."""
-    return seconds + latencies * group.library.nic_latency_s
+def net_s(group: Group, seconds: float) -> float:
+    """Seconds per hop between nodes with Simple: the NIC's latency counts twice, as it flushes."""
+    return seconds + 2.0 * group.library.nic_latency_s
 
 
 def nets_s(group: Group, seconds: Array, rows: slice) -> Array:

@@ -172,7 +172,7 @@ def left_to_script() -> tuple[str, ...]:
     return tuple(w for w in OPTIONS.in_launch() if w not in ("nnodes", "nproc_per_node"))
 
 
-def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
+def torchrun_line(job: Job) -> str:
     """The command for every node. Raises InvalidConfig for DataParallel, which is one process."""
     if job.strategy == "dp":
         raise InvalidConfig(
@@ -182,7 +182,7 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
         return f"torchrun --standalone --nnodes=1 --nproc-per-node={job.nproc_per_node} train.py"
     return (
         f"torchrun --nnodes={job.nnodes} --nproc-per-node={job.nproc_per_node} "
-        f"--rdzv-backend=c10d --rdzv-endpoint={endpoint} --rdzv-id=train train.py"
+        f"--rdzv-backend=c10d --rdzv-endpoint=$HEAD_NODE:29500 --rdzv-id=train train.py"
     )
 
 

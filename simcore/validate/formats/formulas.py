@@ -13,7 +13,7 @@ from typing import Any
 
 from simcore.base.errors import UsageError
 from simcore.base.lookup import Registry
-from simcore.base.units import GIB, GIGA, MEGA, format_bytes
+from simcore.base.units import GIB, GIGA, MEGA, format_gib
 from simcore.hardware.cluster import default_node
 from simcore.hardware.spec import GPUS
 from simcore.strategy.cuts import modules_cut, written
@@ -307,7 +307,7 @@ def _memory_beyond(row: Row, *, gpu: str) -> str:
     peak = (number(row, "peak_mem_gib") or 0.0) * GIB
     if not peak or GPUS.path(gpu) is None or peak <= GPUS[gpu].memory_size.value:
         return ""
-    return f"its memory, {format_bytes(peak, unit='GiB')}, is more than the GPU it names has"
+    return f"its memory, {format_gib(peak)}, is more than the GPU it names has"
 
 
 @FORMULAS.register("host_of_log")

@@ -18,8 +18,6 @@ from simcore.workload.huggingface.records import Rules, TypeRecord, shared, tabl
 
 #: An expression of a record: a mapping whose first key names what is computed.
 Expression = Mapping[str, Any]
-#: Arguments of a reading that are expressions.
-_LIMITS = ("default", "low", "high")
 #: Readings of one key, or of the first of several that has a value, with their ranges.
 _READINGS: Mapping[str, tuple[Callable[..., Any], Mapping[str, float]]] = {
     "count": (Fields.count, {"high": MAX_COUNT}),
