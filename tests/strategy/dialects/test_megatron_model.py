@@ -161,3 +161,11 @@ def test_two_experts_see_a_token_where_no_number_is_said() -> None:
     bare = {k: v for k, v in described(given(MIXTRAL)).items() if k != "top_k"}
     assert flags_of({**bare, "top_k": 2}, 4096)["moe-router-topk"] == 2
     assert flags_of(bare, 4096)["moe-router-topk"] == 2
+
+
+def test_experts_in_every_second_layer_begin_with_the_first() -> None:
+    """Megatron-LM's ``1 if i % freq == 0 else 0`` (get_moe_layer_pattern of gpt_layer_specs)."""
+    line = MIXTRAL.replace("--num-layers 32", "--num-layers 5")
+    for freq, marks in (("2", "edede"), ("3", "edded"), ("1", None)):
+        found = described({**given(line), "moe-layer-freq": freq})
+        assert found.get("expert_pattern") == marks

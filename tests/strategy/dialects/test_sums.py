@@ -320,3 +320,18 @@ def test_adapters_of_named_parts() -> None:
     assert found == {"lora_targets": "q_proj,gate_proj,up_proj,down_proj"}
     alone = new(read("litgpt-lora", other_on_query=True, other_on_value=True), "lora_targets")
     assert alone == {"lora_targets": "q_proj,v_proj"}
+
+
+@pytest.mark.parametrize(
+    ("per_device", "tp", "micro_batch"), [(1, 1, 1), (0.5, 2, 1), (3, 2, 6), (0.5, 1, None)]
+)
+def test_a_devices_batch_is_that_of_its_replica_over_its_ranks(
+    per_device: float, tp: int, micro_batch: int | None
+) -> None:
+    reading = Reading("maxtext", Source("", "line"))
+    reading.say("other.per_device", per_device, "per_device_batch_size")
+    reading.say("tp", tp, "ici_tensor_parallelism")
+    ODD["axes of a mesh"](reading, Table({}))
+    assert reading.said("micro_batch") == micro_batch
+    refused = [u for u in reading.finish().unsupported if u.word == "micro_batch"]
+    assert bool(refused) is (micro_batch is None)

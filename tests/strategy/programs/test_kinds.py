@@ -98,3 +98,9 @@ def test_a_fact_of_some_jobs_sets_only_what_jobs_have(
     monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
     with pytest.raises(DataError, match="issuer"):
         program_named("own")
+
+
+def test_a_switch_of_a_job_is_yes_or_no() -> None:
+    kinds = [OfKind(when={"xla": "yes"}, options={"overlap": "none"})]
+    assert kind_of(kinds, {"xla": True}).options == {"overlap": "none"}
+    assert not kind_of(kinds, {"xla": False}).options and not kind_of(kinds, {}).options

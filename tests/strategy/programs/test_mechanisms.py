@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from simcore.strategy.programs.mechanisms import PLAIN, Program, Recompute, Runs, TensorLists, Zero3
+from simcore.strategy.programs.mechanisms import (
+    FUSED_SOFTMAX_SCORES,
+    PLAIN,
+    Program,
+    Recompute,
+    Runs,
+    TensorLists,
+    Zero3,
+)
 
 #: Mechanisms that are not off, zero or absent where nothing is said, each with its reason.
 SAID_BY_DEFAULT: dict[str, Any] = {
@@ -73,3 +82,16 @@ def test_torchs_reentrant_checkpoints_run_a_layer_to_its_end() -> None:
         made = head.made(reentrant)
         assert (made.reentrant, made.stops_early) == (reentrant, not reentrant)
         assert made.full_includes_head
+
+
+def test_layers_of_a_program_by_hand() -> None:
+    """Megatron's kernel of mask and softmax takes multiples of four matrices of scores."""
+    runs = Runs(settings={"attention": "fused_softmax"}, dropout=0.1, loss_with_tensor_ranks="cut")
+    plain = {"dropout": 0.1, "attention": "fused_softmax"}
+    assert FUSED_SOFTMAX_SCORES == 4
+    assert runs.layers(1, 8) == plain and runs.layers(2, 8) == {**plain, "loss": "cut"}
+    assert runs.layers(1, 6) == {**plain, "attention": "math"}
+    flash = Runs(settings={"attention": "flash"})
+    assert flash.layers(8, 6) == {"dropout": 0.0, "attention": "flash"}
+    travelled = pickle.loads(pickle.dumps(runs))
+    assert travelled == runs and travelled.layers(1, 6) == runs.layers(1, 6)
