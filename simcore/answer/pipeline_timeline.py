@@ -168,7 +168,7 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
     """The ``_Part`` of each distinct stage, by the identity of its workload."""
     memories = memory_over(request, *axis_of(request))
     one = divided(request)
-    (steps,) = stage_steps([one], points, keep_timeline=True)
+    steps = stage_steps([one], points, keep_timeline=True)
     micro_steps = request.micro_steps
     return {
         id(job.workload): _part(request, placed, job, steps.of(kind), memory, micro_steps)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.step.parallel.context import ContextRanks
 from simcore.step.parallel.expert import ExpertRanks
-from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, joined_ranks
 from simcore.step.parallel.tensor import TensorRanks
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.step.schedules.base import Schedule
@@ -113,6 +113,23 @@ class Placed:
         """Index of the first stage of each of ``runs``."""
         counts = [count for _, count in self.runs]
         return tuple(accumulate(counts[:-1], initial=0))
+
+
+def joined(alike: Sequence[Placed]) -> Placed:
+    """Placements that differ in what recompute changes alone as one, for their exchanges.
+
+    Figures of layers' exchanges in which they differ are columns, with a row for each kind of stage
+    of each placement (``joined_ranks``).
+    """
+    first, rows = alike[0], len(alike[0].distinct_stages)
+    if len(alike) == 1:
+        return first
+    return replace(
+        first,
+        tensor=joined_ranks([placed.tensor for placed in alike], rows),
+        context=joined_ranks([placed.context for placed in alike], rows),
+        expert=joined_ranks([placed.expert for placed in alike], rows),
+    )
 
 
 #: The ways to divide a layer over ranks, in the order in which they divide a part of the model.

@@ -13,6 +13,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from simcore.base.arrays import Array
+from simcore.base.record import replace
 from simcore.request.placed import Placed
 from simcore.timing.evaluate import Steps
 from simcore.timing.points import Points
@@ -30,44 +32,55 @@ def evaluate_layouts(
 
     ``terms``: names of breakdown terms; None for all.
     """
-    each = stage_steps(alike, points, keep_timeline=keep_timeline, terms=terms)
-    return [
-        _in_pipeline(one.placed, parts, points, terms)
-        for one, parts in zip(alike, each, strict=True)
-    ]
+    parts = stage_steps(alike, points, keep_timeline=keep_timeline, terms=terms)
+    return _in_pipeline(alike[0].placed, parts, points, terms)
 
 
 def _in_pipeline(
     placed: Placed, parts: StageSteps, points: Points, terms: Collection[str] | None
-) -> Steps:
-    """The step time of the stage that holds up all others: its work, exchanges and waiting."""
-    runs = [part for part, _ in placed.runs]
+) -> list[Steps]:
+    """The step time of the stage that holds up all others: its work, exchanges and waiting.
+
+    Of each of several jobs with pipelines as in ``placed``, one after another in ``parts``.
+    """
+    runs, n_kinds, n = [part for part, _ in placed.runs], len(placed.distinct_stages), len(points)
+    n_jobs = len(parts.busy_s) // n_kinds
+
+    def of_runs(seconds: Array) -> Array:
+        """The jobs' points one after another [runs, jobs x C]."""
+        by_job = seconds.reshape(n_jobs, n_kinds, n)
+        return by_job.swapaxes(0, 1)[runs].reshape(len(runs), -1)
+
     bubbles = placed.schedule.bubble_s(
         placed.layout,
-        (parts.passing_s * parts.forward_frac)[runs],
-        (parts.passing_s * (1.0 - parts.forward_frac))[runs],
+        of_runs(parts.passing_s * parts.forward_frac),
+        of_runs(parts.passing_s * (1.0 - parts.forward_frac)),
         [n for _, n in placed.runs],
-        points.grad_accum / placed.schedule.directions,
+        np.tile(points.grad_accum / placed.schedule.directions, n_jobs),
     )
-    whole = parts.total_s[runs] + bubbles
+    whole = of_runs(parts.total_s) + bubbles
     held_up = np.argmax(whole, axis=0)
-    slowest = np.array(runs)[held_up]
-    step, bubble = (x[held_up, np.arange(len(points))] for x in (whole, bubbles))
+    of_points = held_up, np.arange(len(held_up))
+    step, bubble = (seconds[of_points].reshape(n_jobs, n) for seconds in (whole, bubbles))
+    slowest = np.array(runs)[held_up].reshape(n_jobs, n) + n_kinds * np.arange(n_jobs)[:, None]
     lines = {
         name: x
         for name, x in (*parts.steps.terms_s.items(), *parts.in_step_s.items())
         if terms is None or name in terms
     }
-    held = int(slowest[0])
-    steps = parts.steps.of_part(held)
-    return Steps(
-        step_s=step,
-        makespan_s=step,
-        load_period_s=steps.load_period_s,
-        comm_s=steps.comm_s + parts.exchanged_s[held],
-        comm_beside_s=steps.comm_beside_s,
-        terms_s={**of_slowest(lines, slowest), "pipeline bubble": bubble},
-        host_micro_s=steps.host_micro_s,
-        timelines=() if steps.timeline is None else (steps.timeline,),
-        micro_steps_s=parts.passing_s - parts.messages_hidden_s,
-    )
+    passing = (parts.passing_s - parts.messages_hidden_s).reshape(n_jobs, n_kinds, n)
+    found = []
+    for job in range(n_jobs):
+        held = int(slowest[job, 0])
+        steps = parts.steps.of_part(held)
+        found.append(
+            replace(
+                steps,
+                step_s=step[job],
+                makespan_s=step[job],
+                comm_s=steps.comm_s + parts.exchanged_s[held],
+                terms_s={**of_slowest(lines, slowest[job]), "pipeline bubble": bubble[job]},
+                micro_steps_s=passing[job],
+            )
+        )
+    return found

@@ -111,16 +111,9 @@ class Steps:
 
     def of_part(self, number: int) -> Steps:
         """Those of one of several parts."""
-        return self._at(number, self.timelines[number : number + 1])
-
-    def of_parts(self, parts: slice) -> Steps:
-        """Those of some of several parts."""
-        return self._at(parts, self.timelines[parts])
-
-    def _at(self, parts: int | slice, timelines: tuple[Timeline, ...]) -> Steps:
-        terms = {name: x[parts] for name, x in self.terms_s.items()}
-        times: dict[str, Any] = {name: getattr(self, name)[parts] for name in _TIMES}
-        return Steps(terms_s=terms, timelines=timelines, **times)
+        terms = {name: x[number] for name, x in self.terms_s.items()}
+        times: dict[str, Any] = {name: getattr(self, name)[number] for name in _TIMES}
+        return Steps(terms_s=terms, timelines=self.timelines[number : number + 1], **times)
 
 
 #: Arrays that ``Steps`` always have.

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -23,14 +22,13 @@ import numpy as np
 from simcore.base.arrays import TINY, Array, NDArray, distinct_columns, equal_neighbours
 from simcore.base.record import Same, dataclass, replace
 from simcore.physics.collectives import slowest_rates
-from simcore.request.placed import Placed
+from simcore.request.placed import Placed, joined
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.strategy.layout import Layout
 from simcore.timing.compute import kernel_seconds, pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
     TRANSFER,
-    Exchanges,
     alone_frac,
     beside_host,
     data_points,
@@ -151,10 +149,11 @@ def stage_steps(
     *,
     keep_timeline: bool,
     terms: Collection[str] | None = None,
-) -> list[StageSteps]:
-    """The steps of the stages of each job; jobs differ in what recompute changes alone.
+) -> StageSteps:
+    """The steps of the stages of several jobs, of one after another.
 
-    ``terms``: names of breakdown terms; None for all.
+    The jobs differ in what recompute changes alone. ``terms``: names of breakdown terms; None for
+    all.
     """
     jobs, placed = [job for one in alike for job in one.jobs], alike[0].placed
     needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
@@ -171,19 +170,10 @@ def stage_steps(
         pass_seconds(computing, first.strategy, first.classes, local, p, spread, waits)
         for p in (average, of_parts)
     )
-    slower = there / np.maximum(here, TINY)
-    products = products_fracs(jobs, placed, local)
-    ends = accumulate(len(one.jobs) for one in alike)
-    slices = [slice(end - len(one.jobs), end) for end, one in zip(ends, alike, strict=True)]
-    # Recompute decides how often something is exchanged, not what one exchange is.
-    exchanges = exchanges_of(points, placed)
-    return [
-        _with_exchanges(
-            one, replace(exchanges, placed=one.placed), points, local, steps.of_parts(rows),
-            slower[rows], products if products is None else products[rows],
-        )
-        for one, rows in zip(alike, slices, strict=True)
-    ]  # fmt: skip
+    return _with_exchanges(
+        alike, points, local, steps, there / np.maximum(here, TINY),
+        products_fracs(jobs, placed, local),
+    )  # fmt: skip
 
 
 def _phases(
@@ -243,19 +233,22 @@ def _phases_and_products(
 
 
 def _with_exchanges(
-    divided: Divided, exchanges: Exchanges, points: Points, local: Points, steps: Steps,
-    pace: Array, products: Array | None,
+    alike: Sequence[Divided], points: Points, local: Points, steps: Steps, pace: Array,
+    products: Array | None,
 ) -> StageSteps:  # fmt: skip
-    """The steps of the stages of a job from ``steps`` without exchanges.
+    """The steps of the stages of jobs from ``steps`` without exchanges.
 
     ``points``: of the whole job, ``local``: of each stage's; ``pace`` [N, C]: compute time of
     average ranks over that of the slowest ones; ``products`` [N, C]: ``products_fracs``.
     """
-    placed, layout = divided.placed, divided.placed.layout
-    slowdown = divided.jobs[0].classes[0].overlap_slowdown_frac / points.overlap
+    layout, placed = alike[0].placed.layout, joined([one.placed for one in alike])
+    # Recompute decides how often something is exchanged, not what one exchange is.
+    exchanges = replace(exchanges_of(points, alike[0].placed), placed=placed)
+    slowdown = alike[0].jobs[0].classes[0].overlap_slowdown_frac / points.overlap
     busy, share = micro_step_s(steps, local), forward_share(steps)
-    firsts = [index for index, _ in placed.distinct_stages]
-    n_layers = np.array([[float(placed.stages[index].n_layers)] for index in firsts])
+    stages = [(one.placed.stages[i], i, behind) for one in alike for (i, _), behind in
+              zip(one.placed.distinct_stages, one.placed.behind, strict=True)]  # fmt: skip
+    n_layers = np.array([[float(stage.n_layers)] for stage, *_ in stages])
     whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
     alone = alone_frac(placed, points.grad_accum)
     products_s = busy if products is None else busy * products
@@ -269,12 +262,12 @@ def _with_exchanges(
     hidden = spent - sum(earlier.values(), np.zeros(len(points)))
     if placed.hides_messages:
         sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
-        behind, count = np.array(placed.behind, dtype=np.float64)[:, None], local.grad_accum
+        behind, count = np.array([[float(n)] for *_, n in stages]), local.grad_accum
         seen = placed.schedule.exposed_messages_s(layout, behind, count, sent, halves, slowdown)
         exchange, hidden = {**exchange, TRANSFER: seen}, hidden + sent - seen
         earlier = {**earlier, TRANSFER: seen}
     last = _last(exchange, placed, busy, steps)
-    at_an_end = np.array([[index in (0, layout.pp - 1)] for index in firsts])
+    at_an_end = np.array([[index in (0, layout.pp - 1)] for _, index, _ in stages])
     ends = tied_s(points, placed) * at_an_end
     return StageSteps(
         steps=steps,

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from simcore.base.arrays import Array
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.strategy.layout import Layout
 from simcore.strategy.strategy import Strategy
@@ -144,3 +147,26 @@ class LayerRanks:
             op: collective_time_s(op, (share * n_bytes)[None, :], group)[0]
             for op, share in self.collectives.items()
         }
+
+
+Ranks = TypeVar("Ranks", bound=LayerRanks)
+
+
+def joined_ranks(each: Sequence[Ranks], rows: int) -> Ranks:
+    """The ranks of several jobs that differ in recompute alone, as those of one job.
+
+    Figures in which they differ are columns: ``rows`` equal rows for each job [jobs x rows, 1].
+    """
+    first, *others = each
+    if all(ranks == first for ranks in others):
+        return first
+
+    def column(values: Sequence[Any]) -> Any:
+        equal = all(value == values[0] for value in values)
+        return values[0] if equal else np.repeat(values, rows)[:, None]
+
+    figures = {f.name: column([getattr(r, f.name) for r in each])
+               for f in fields(first) if f.name != "pairs"}  # fmt: skip
+    pairs = tuple(Pair(*map(column, zip(*alike, strict=True)))
+                  for alike in zip(*(r.pairs for r in each), strict=True))  # fmt: skip
+    return replace(first, **figures, pairs=pairs)
