@@ -50,12 +50,15 @@ class StepGraph:
 
         Of each rank class, and last of the streams that all of them share.
         """
-        found: tuple[dict[str, list[int]], ...] = tuple({} for _ in range(n_classes + 1))
+        alike: dict[tuple[str, str], list[int]] = {}
         for number, task in enumerate(self.tasks):
-            if task.term != "host":
-                _, _, rank_class = task.stream.partition("compute ")
+            alike.setdefault((task.stream, task.term), []).append(number)
+        found: tuple[dict[str, list[int]], ...] = tuple({} for _ in range(n_classes + 1))
+        for (stream, term), numbers in alike.items():
+            if term != "host":
+                _, _, rank_class = stream.partition("compute ")
                 of_class = found[int(rank_class) if rank_class else n_classes]
-                of_class.setdefault(task.term, []).append(number)
+                of_class.setdefault(term, []).extend(numbers)
         return found
 
     @cached_property

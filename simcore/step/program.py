@@ -13,8 +13,8 @@ ranks and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Sized
-from functools import lru_cache
-from itertools import pairwise
+from functools import cached_property, lru_cache, partial
+from itertools import chain, pairwise
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -42,12 +42,22 @@ FORWARD_PARTS = 8
 Scope = Literal["all", "shard", "replicas", "experts"]
 
 
-class CommCost(NamedTuple):
-    """A communication task: ``counts[i]`` collectives of ``sizes_bytes[i]`` each, in sequence.
+class Sends(NamedTuple):
+    """What a communication task sends: ``counts[i]`` collectives of ``sizes_bytes[i]`` each.
 
-    ``task``: its index in the graph; ``op``: the collective; ``scope``: its ranks;
-    ``every_micro_step``: it runs in each micro-step, not only in the last before the update.
+    ``op``: the collective; ``scope``: its ranks; ``every_micro_step``: it runs in each micro-step,
+    not only in the last before the update.
     """
+
+    op: Collective
+    sizes_bytes: tuple[float, ...]
+    counts: tuple[float, ...]
+    every_micro_step: bool = False
+    scope: Scope = "all"
+
+
+class CommCost(NamedTuple):
+    """A communication task: its index in the graph, and the fields of ``Sends``."""
 
     task: int
     op: Collective
@@ -55,6 +65,10 @@ class CommCost(NamedTuple):
     counts: tuple[float, ...]
     every_micro_step: bool = False
     scope: Scope = "all"
+
+
+# A named tuple's own constructor takes three times as long.
+_task, _sends = partial(tuple.__new__, Task), partial(tuple.__new__, Sends)
 
 
 class Sent(NamedTuple):
@@ -82,7 +96,8 @@ class Program:
     then communication (``sent``), then named quantities. ``weights`` [compute rows, P]: how much of
     each phase a task runs; ``compute_class``: its rank class; ``overlapped``: whether it shares the
     device with collectives; ``compute_counts``: number of such tasks. ``host_weights``,
-    ``host_counts``: the same for the host's tasks. ``comm``: the communication tasks. ``misc``:
+    ``host_counts``: the same for the host's tasks. ``sends``: pairs (what communication tasks send,
+    the tasks). ``misc``:
     triples (named quantity, rank class, row). ``lines``: number of tasks of each row [lines, rows]
     in each line of the time breakdown, without the host's: of each rank class, and last of the
     streams that all classes share.
@@ -97,7 +112,7 @@ class Program:
     weights: Array
     host_counts: Array
     host_weights: Array
-    comm: tuple[CommCost, ...]
+    sends: tuple[tuple[Sends, list[int]], ...]
     sent: Sent
     misc: tuple[tuple[str, int, int], ...]
     lines: tuple[dict[str, Index], ...]
@@ -106,6 +121,12 @@ class Program:
     def n_rows(self) -> int:
         """Number of distinct durations."""
         return int(self.rows.max()) + 1
+
+    @cached_property
+    def comm(self) -> tuple[CommCost, ...]:
+        """The communication tasks."""
+        found = [CommCost(task, *what) for what, tasks in self.sends for task in tasks]
+        return tuple(sorted(found, key=lambda cost: cost.task))
 
     @property
     def compute_tasks(self) -> list[int]:
@@ -160,14 +181,11 @@ class ProgramBuilder:
         self.n_blocks = len(workload.blocks)
         self.n_phases = 2 * self.n_blocks + len(workload.frozen)
         self.tasks: list[Task] = []
-        self._streams = (
-            ["compute"] if n_classes == 1 else [f"compute {c}" for c in range(n_classes)]
-        )
         # the tasks of each distinct duration
         self._compute: dict[tuple[int, bool, Row], list[int]] = {}
         self._host: dict[Row, list[int]] = {}
         self._misc: dict[tuple[str, int], list[int]] = {}
-        self._comm: list[CommCost] = []
+        self._comm: dict[Sends, list[int]] = {}
         #: Tasks that copy activations to the host; backward waits for them, and so does the copy of
         #: activations to the device before the update.
         self.leaving: list[int] = []
@@ -178,11 +196,11 @@ class ProgramBuilder:
 
     def forward_row(self, blocks: Iterable[int]) -> Row:
         """Phase weights of one forward of ``blocks``."""
-        return summed((b, 1.0) for b in blocks)
+        return summed([(b, 1.0) for b in blocks])
 
     def backward_row(self, shares: Iterable[tuple[int, float]]) -> Row:
         """Phase weights of backward alone; ``shares``: (block, fraction run)."""
-        return summed((self.n_blocks + b, share) for b, share in shares)
+        return summed([(self.n_blocks + b, share) for b, share in shares])
 
     def frozen_row(self) -> Row:
         """Phase weights of one forward of every frozen network."""
@@ -198,14 +216,18 @@ class ProgramBuilder:
         deps: Sequence[int] = (),
         bounds: Sequence[int] = (),
     ) -> int:
-        self.tasks.append(Task(name, stream, term, tuple(deps), tuple(bounds)))
-        return len(self.tasks) - 1
+        tasks = self.tasks
+        tasks.append(_task((name, stream, term, tuple(deps), tuple(bounds))))
+        return len(tasks) - 1
 
     def _on_each_class(
         self, name: str, term: str, deps: Sequence[int], bounds: Sequence[int]
     ) -> list[int]:
         """Add a task to the compute stream of every rank class; returns one task per class."""
-        return [self._add(name, stream, term, deps, bounds) for stream in self._streams]
+        if self.n_classes == 1:
+            return [self._add(name, "compute", term, deps, bounds)]
+        streams = (f"compute {c}" for c in range(self.n_classes))
+        return [self._add(name, stream, term, deps, bounds) for stream in streams]
 
     def host(self, name: str, row: Row) -> int:
         """Add a host task that issues the kernels of phase weights ``row``; returns it."""
@@ -250,11 +272,12 @@ class ProgramBuilder:
 
         ``sizes_bytes``: sizes of the messages; ``deps``: tasks of all rank classes that must have
         finished; ``counts``: messages of each size (None: one each); ``every_micro_step``: as in
-        ``CommCost``.
+        ``Sends``.
         """
         task = self._add(name, "comm", "communication", deps)
-        counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
-        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step, scope))
+        times = (1.0,) * len(sizes_bytes) if counts is None else tuple(counts)
+        what = _sends((op, tuple(sizes_bytes), times, every_micro_step, scope))
+        self._comm.setdefault(what, []).append(task)
         return task
 
     def misc(
@@ -289,8 +312,9 @@ class ProgramBuilder:
         sent, sending = self._sent(by_function)
         tasks_of = [*self._compute.values(), *self._host.values(), *sending, *self._misc.values()]
         rows = np.empty(len(self.tasks), dtype=np.intp)
-        for row, tasks in enumerate(tasks_of):
-            rows[tasks] = row
+        rows[[*chain.from_iterable(tasks_of)]] = np.repeat(
+            np.arange(len(tasks_of)), [len(tasks) for tasks in tasks_of]
+        )
         first, graph = len(tasks_of) - len(self._misc), _graph(tuple(self.tasks))
         return Program(
             graph=graph,
@@ -302,7 +326,7 @@ class ProgramBuilder:
             weights=self._weights([row for _, _, row in self._compute]),
             host_counts=_lengths(self._host.values()),
             host_weights=self._weights(self._host),
-            comm=tuple(self._comm),
+            sends=tuple(self._comm.items()),
             sent=sent,
             misc=tuple((*key, first + i) for i, key in enumerate(self._misc)),
             lines=tuple(
@@ -323,13 +347,18 @@ class ProgramBuilder:
         """The messages of all collectives, and the tasks of each distinct duration."""
         last = max((tasks[-1] for (_, beside, _), tasks in self._compute.items() if beside),
                    default=-1)  # fmt: skip
-        alike: dict[tuple[Any, ...], list[CommCost]] = {}
-        for cost in self._comm:
-            op = cost.op if by_function else priced_as(cost.op)
-            # it can start before the last compute that overlaps with collectives
-            beside = max(self.tasks[cost.task].deps, default=-1) < last
-            key = beside, op, cost.scope, cost.sizes_bytes, cost.counts
-            alike.setdefault(key, []).append(cost)
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        micro_steps: dict[tuple[Any, ...], int] = {}
+        for what, tasks in self._comm.items():
+            op = what.op if by_function else priced_as(what.op)
+            # those that can start before the last compute that overlaps with collectives
+            early = [t for t in tasks if max(self.tasks[t].deps, default=-1) < last]
+            for beside, some in ((True, early), (False, sorted({*tasks} - {*early}))):
+                if some:
+                    key = beside, op, what.scope, what.sizes_bytes, what.counts
+                    alike.setdefault(key, []).extend(some)
+                    repeated = what.every_micro_step * len(some)
+                    micro_steps[key] = micro_steps.get(key, 0) + repeated
         numbers: dict[tuple[Collective, Scope, float], int] = {}
         counts = np.zeros((len(alike), sum(len(sizes) for _, _, _, sizes, _ in alike)))
         for row, (_, op, scope, sizes, times) in enumerate(alike):
@@ -338,14 +367,14 @@ class ProgramBuilder:
         counts = counts[:, : len(numbers)]
         beside_compute = np.array([beside for beside, *_ in alike], dtype=bool)
         times_each = _lengths(alike.values())
-        micro = np.array([sum(c.every_micro_step for c in of) for of in alike.values()], float)
+        micro = np.array([*micro_steps.values()], dtype=np.float64)
         sent = Sent(
             tuple(numbers), counts, beside_compute,
             beside_counts=(times_each * beside_compute) @ counts,
             micro_counts=micro @ counts,
             all_counts=times_each @ counts,
         )  # fmt: skip
-        return sent, [[cost.task for cost in of] for of in alike.values()]
+        return sent, [*alike.values()]
 
 
 #: Decimals to which weights are equal: shares of a layer differ by rounding errors.
@@ -357,7 +386,7 @@ def summed(pairs: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for number, amount in pairs:
         found[number] = found.get(number, 0.0) + amount
-    return tuple((number, round(found[number], _DECIMALS)) for number in sorted(found))
+    return tuple([(number, round(amount, _DECIMALS)) for number, amount in sorted(found.items())])
 
 
 def _lengths(lists: Iterable[Sized]) -> Array:
