@@ -6,7 +6,7 @@ configuration axis; ``planning.sweep`` divides a whole search space into such ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -16,8 +16,7 @@ import numpy as np
 from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import fullest_over, memory_over
-from simcore.request.placed import Placed
+from simcore.memory.together import StagesOver, fullest_over
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
 from simcore.timing.evaluate import Steps, without_recompute
@@ -140,37 +139,52 @@ def evaluate_axis(
     if already computed. Points whose devices lack more than ``lacking`` bytes, however the pipeline
     is divided, are not timed: their times are NaN.
     """
-    return evaluate_alike([request], axis, twice=twice, wires=wires, lacking=lacking)[0]
+    found = wires_of(request, axis.clusters) if wires is None else wires
+    alone = Alike((request,), axis, found)
+    return evaluate_pipelines([alone], twice=twice, lacking=lacking)[0][0]
 
 
-def evaluate_alike(
-    requests: Sequence[Request],
-    axis: Axis,
-    *,
-    twice: Knob | None = None,
-    wires: Mapping[str, Any] | None = None,
-    lacking: float = np.inf,
+class Alike(NamedTuple):
+    """Requests that differ in recompute alone, on one axis.
+
+    ``wires``: ``wires_of`` its clusters.
+    """
+
+    requests: tuple[Request, ...]
+    axis: Axis
+    wires: Mapping[str, Any]
+
+    def values(self, rows: NDArray[np.intp], counts: Array) -> dict[str, Any]:
+        """``point_values`` of points, given by their rows and numbers of micro-steps."""
+        axis, wires = self.axis, dict(self.wires)
+        library, cluster = wires.pop("library"), axis.row_cluster[rows]
+        found = {key: column[cluster] for key, column in wires.items()}
+        batch = axis.row_micro_batch[rows]
+        return {**found, "library": library, "micro_batch": batch, "grad_accum": counts}
+
+
+def evaluate_pipelines(
+    each: Sequence[Alike], *, twice: Knob | None = None, lacking: float = np.inf
+) -> list[list[Outcome]]:
+    """``evaluate_axis`` of each request; all of them differ in recompute and pipeline alone."""
+    bounded = each[0].requests[0].placed is not None and (twice is not None or lacking < np.inf)
+    memories = _memories(each, bounded=bounded)
+    return [_timed(*of, twice, lacking) for of in zip(each, memories, strict=True)]
+
+
+def _timed(
+    alike: Alike, memories: Sequence[_Memory], twice: Knob | None, lacking: float
 ) -> list[Outcome]:
-    """``evaluate_axis`` of several requests that differ in recompute alone, on one axis."""
-    request = requests[0]
-    table = dict(wires_of(request, axis.clusters) if wires is None else wires)
-    library = {"library": table.pop("library")}
-    row = axis.row
-
-    def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
-        found = {key: column[axis.row_cluster[rows]] for key, column in table.items()}
-        return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
-
-    cut = request.placed is not None
-    bounded = cut and (twice is not None or lacking < np.inf)
-    memories = _memories(requests, values, row, axis.grad_accum, bounded=bounded)
+    """The outcomes of requests whose ``memories`` are known."""
+    requests, axis, _ = alike
+    request, row = requests[0], axis.row
     wanted = [memory.least <= memory.capacity + lacking for memory in memories]
     timed = [n for n, points in enumerate(wanted) if points.any()]
     found = np.full((len(requests), 1 if twice is None else 4, len(row)), np.nan)
 
     def steps(rows: NDArray[np.intp], counts: Array) -> Array:
         of_timed = [requests[n] for n in timed]
-        return _steps(of_timed, {**values(rows, counts), **library}, len(rows), twice)
+        return _steps(of_timed, alike.values(rows, counts), len(rows), twice)
 
     # The restart at each epoch is divided by the epoch's steps, whose number is not convex in
     # accumulation; nor is the wait for the rank with most work.
@@ -220,20 +234,18 @@ def wires_of(request: Request, clusters: Sequence[ClusterSpec]) -> dict[str, Any
     return {**columns, "library": each[0]["library"]}
 
 
-def alike(one: Request, other: Request) -> bool:
-    """Whether two requests differ in what recompute changes alone (``evaluate_alike``)."""
+def same_pipeline(one: Request, other: Request) -> bool:
+    """Whether two requests that agree in ``whatever_pipeline`` differ in recompute alone."""
     a, b = one.placed, other.placed
-    if (a is None) != (b is None):
-        return False
-    if a is not None and b is not None and a.distinct_stages != b.distinct_stages:
-        return False
-    return _whatever_recompute(one) == _whatever_recompute(other)
+    if a is None or b is None:
+        return a is b
+    return a.layout == b.layout and a.distinct_stages == b.distinct_stages
 
 
-def _whatever_recompute(request: Request) -> tuple[object, ...]:
-    """What decides about time and memory beside the model's parts and recompute."""
+def whatever_pipeline(request: Request) -> tuple[object, ...]:
+    """What decides about time and memory beside the model's parts, recompute and pipeline."""
     r, placed = request, request.placed
-    layout = None if placed is None else placed.layout
+    layout = None if placed is None else replace(placed.layout, pp=1)
     held = r.peak_workload is None
     return (
         without_recompute(r.strategy),
@@ -303,13 +315,19 @@ class _Stages(NamedTuple):
     bound for every division of the layers, because some stage has at least as many layers.
     """
 
-    evaluated: tuple[Stage, ...] = ()
+    evaluated: tuple[Stage, ...]
     first: slice = slice(None)
     last: list[int] | slice = slice(None)
 
     @classmethod
-    def of(cls, placed: Placed, *, bounded: bool) -> _Stages:
-        """The stages of a pipeline; the last ones only if memory is to be ``bounded``."""
+    def of(cls, request: Request, *, bounded: bool) -> _Stages:
+        """The stages of a pipeline, the last ones only if memory is to be ``bounded``.
+
+        The whole model where nothing divides it.
+        """
+        placed = request.placed
+        if placed is None:
+            return cls((Stage(request.held_workload, 0, 0),))
         first = [i for i, _ in placed.distinct_stages]
         last = [len(placed.stages) - 1 - n for n in placed.behind] if bounded else first
         which = list(dict.fromkeys([*first, *last]))
@@ -329,59 +347,68 @@ class _Memory(NamedTuple):
     least: Array
 
 
-def _memories(
-    requests: Sequence[Request],
-    values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
-    row: NDArray[np.intp],
-    counts: Array,
-    *,
-    bounded: bool,
-) -> list[_Memory]:
-    """Peak memory of every point for each of several requests that differ in recompute alone.
+def _memories(each: Sequence[Alike], *, bounded: bool) -> list[list[_Memory]]:
+    """Peak memory of every point for each request of each.
 
     ``bounded``: ``least`` is a lower bound for any division of the pipeline, else it is for the
-    given one. Accumulation matters only up to the micro-batches that a stage has in flight.
+    given one.
     """
-    requests = [request.held for request in requests]
-    request, most, stages = requests[0], 2.0, [_Stages()] * len(requests)
-    if request.placed is not None:
-        stages = [_Stages.of(r.placed, bounded=bounded) for r in requests if r.placed is not None]
-        schedule = request.placed.schedule
-        most_held = schedule.in_flight(request.placed.layout, 0, np.array(np.inf))
-        held = float(most_held) * schedule.directions
+    asked: list[StagesOver] = []
+    of_each: list[tuple[list[_Stages], NDArray[np.intp]]] = []
+    for alike in each:
+        requests = [request.held for request in alike.requests]
+        stages = [_Stages.of(request, bounded=bounded) for request in requests]
+        of_stages = [(r, s) for r, of in zip(requests, stages, strict=True) for s in of.evaluated]
+        (batch, *others), found_at = _held_apart(alike)
+        batches = [np.full(len(batch), float(b)) for b in requests[0].shares] or [batch]
+        asked += [StagesOver(of_stages, b, *others) for b in batches]  # by the kind of rank
+        of_each.append((stages, found_at))
+    held = iter(fullest_over(asked))
+    return [
+        _of_requests(alike.requests[0], stages, found_at, held)
+        for alike, (stages, found_at) in zip(each, of_each, strict=True)
+    ]
+
+
+def _of_requests(
+    request: Request, stages: Sequence[_Stages], found_at: NDArray[np.intp],
+    held: Iterator[tuple[Array, Array]],
+) -> list[_Memory]:  # fmt: skip
+    """The memories of requests alike; ``held``: what their stages hold, of each kind of rank."""
+    capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
+    if not request.shares:
+        capacities = [min(capacities)]
+    ends = [*accumulate(len(of.evaluated) for of in stages)]
+    kinds: list[list[_Memory]] = []  # of each request
+    for capacity, both in zip(capacities, held, strict=False):
+        of_requests = zip(*(np.split(n_bytes, ends[:-1]) for n_bytes in both), strict=True)
+        kinds.append([
+            _of_fullest(device, needed, of, capacity)
+            for (device, needed), of in zip(of_requests, stages, strict=True)
+        ])  # fmt: skip
+    return [_of_kinds(of_request, found_at) for of_request in zip(*kinds, strict=True)]
+
+
+def _held_apart(alike: Alike) -> tuple[tuple[Array, Array, Array, Array], NDArray[np.intp]]:
+    """The points that differ in memory, as for ``memory_over``, and which of them each point is.
+
+    Accumulation matters only up to the micro-batches that a stage has in flight.
+    """
+    placed, row, counts = alike.requests[0].placed, alike.axis.row, alike.axis.grad_accum
+    most = 2.0
+    if placed is not None:
+        most_held = placed.schedule.in_flight(placed.layout, 0, np.array(np.inf))
+        held = float(most_held) * placed.schedule.directions
         most = max(most, min(held, float(counts.max())))  # GPipe holds all micro-batches
     cap = int(np.ceil(most))
     key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
     is_needed = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
     is_needed[key] = True
     rows, times = np.divmod(np.flatnonzero(is_needed), cap)
-    found = values(rows, times + 1.0)
-    found_at: NDArray[np.intp] = (np.cumsum(is_needed) - 1)[key]
-    kinds: list[list[_Memory]] = []  # of each request, by the kind of rank
-    batches = [np.full(len(rows), float(b)) for b in request.shares] or [found["micro_batch"]]
-    capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
-    if not request.shares:
-        capacities = [min(capacities)]
-    for batch, capacity in zip(batches, capacities, strict=True):
-        over = (batch, found["grad_accum"], found["n_ranks"], found["n_nodes"])
-        each = _stages_over(requests, over, stages)
-        kinds.append([
-            _of_fullest(*held, of, capacity) for held, of in zip(each, stages, strict=True)
-        ])  # fmt: skip
-    return [_of_kinds(of_request, found_at) for of_request in zip(*kinds, strict=True)]
-
-
-def _stages_over(
-    requests: Sequence[Request], over: tuple[Array, Array, Array, Array], stages: Sequence[_Stages]
-) -> list[tuple[Array, Array]]:
-    """What devices of each request's stages hold and need [stages, C]."""
-    if requests[0].placed is None:
-        each = [memory_over(request, *over)[0] for request in requests]
-        return [(one.device[None], one.needed[None]) for one in each]
-    of_stages = [(r, s) for r, of in zip(requests, stages, strict=True) for s in of.evaluated]
-    device, needed = fullest_over(of_stages, *over)
-    ends = [*accumulate(len(of.evaluated) for of in stages)]
-    return [*zip(np.split(device, ends[:-1]), np.split(needed, ends[:-1]), strict=True)]
+    found = alike.values(rows, times + 1.0)
+    names = ("micro_batch", "grad_accum", "n_ranks", "n_nodes")
+    batch, accum, n_gpus, n_nodes = (found[name] for name in names)
+    return (batch, accum, n_gpus, n_nodes), (np.cumsum(is_needed) - 1)[key]
 
 
 def _of_fullest(device: Array, needed: Array, stages: _Stages, capacity: float) -> _Memory:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import SimpleNamespace
@@ -184,6 +185,15 @@ def replace(record: T, **changes: Any) -> T:
     if shape.after is not None:
         shape.after(made)
     return made
+
+
+@lru_cache(maxsize=4000)
+def first_equal(value: T) -> T:
+    """The first of all equal values that were asked for: equal ones are then the same object.
+
+    Records that are parts of many keys are compared in no time so.
+    """
+    return value
 
 
 class _Signature:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import Array, NDArray, distinct_columns
+from simcore.base.arrays import Array, NDArray
 from simcore.base.figures import Z80
 from simcore.memory.parts import Beside, beside_tensors, saved_activations
 from simcore.memory.result import MemoryResult, bounds_80
@@ -19,10 +19,8 @@ from simcore.memory.terms import (
     MOMENTS,
     OUTSIDE,
     Memory,
-    Peak,
     RankJob,
     memory_of,
-    peak_of,
 )
 from simcore.request.resolved import Request
 from simcore.step.transients import output_bytes, saved_bytes
@@ -118,33 +116,14 @@ def memory_over(
 JobStage = tuple[Request, "Stage"]
 
 
-def fullest_over(
-    of_stages: Sequence[JobStage], micro_batch: Array, grad_accum: Array, n_gpus: Array,
-    n_nodes: Array,
-) -> tuple[Array, Array]:  # fmt: skip
-    """``Memory.device`` and ``Memory.needed`` of ``memory_over``, each [stages, C].
+def _capacity_bytes(request: Request) -> float:
+    return float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups))
 
-    Of stages of one job with a layout, or of several that differ in recompute alone.
-    Configurations that differ only in how many micro-batches are in flight share the rest.
-    """
-    request = of_stages[0][0]
-    first, of = distinct_columns((micro_batch, grad_accum > 1, n_gpus, n_nodes))
-    over = [column[first] for column in (micro_batch, grad_accum, n_gpus, n_nodes)]
-    beside, n = beside_tensors(request, *over[2:]), len(first)
-    at_once, a_slice = (max(1, _TOGETHER // length) for length in (n, len(of)))
-    device, needed = np.empty((2, len(of_stages), len(of)))
-    for start in range(0, len(of_stages), at_once):
-        some = of_stages[start : start + at_once]
-        ranks = _ranks_of(some, n)
-        tiled = (np.tile(column, len(some)) for column in over)
-        peak = peak_of(_rank_job(request, ranks, *tiled, beside=beside.repeated(len(some)))).peak
-        for few in np.split(np.arange(len(some)), range(a_slice, len(some), a_slice)):
-            at = few[:, None] * n + of  # [few, C]
-            own, of_ranks = Peak(*(column[at] for column in peak)), ranks.take(at.ravel())
-            held = _in_flight(request, of_ranks, np.tile(grad_accum, len(few))).reshape(at.shape)
-            device[start + few] = own.device(held)
-            needed[start + few] = device[start + few] + own.beyond(held)
-    return device, needed
+
+def is_tight(request: Request, device: Array, needed: Array) -> NDArray[np.bool_]:
+    """Whether tensors fit on the device, and the usual fragmentation does not [C]."""
+    capacity = _capacity_bytes(request)
+    return (device <= capacity) & (needed > capacity)
 
 
 def _with_replays(
@@ -157,8 +136,7 @@ def _with_replays(
     that the replay runs needs the device's memory.
     """
     groups, how = request.cluster.groups, request.strategy
-    capacity = float(min(g.gpu.usable_memory_bytes for g in groups))
-    tight = (memory.device <= capacity) & (memory.needed > capacity)
+    capacity, tight = _capacity_bytes(request), is_tight(request, memory.device, memory.needed)
     alike = len({g.gpu.name for g in groups}) == 1 and how.parallelism == "ddp"
     if not alike or how.offload or request.growing_segments or not tight.any():
         return memory
@@ -228,7 +206,7 @@ def memory_of_stage(
     """
     one = np.ones_like(micro_batch)
     again, zero = request.strategy.recompute == "full", np.zeros(len(one), dtype=np.intp)
-    ranks = _Ranks(((part, again),), zero, position * one, one, _stuck_frac(request, part) * one)
+    ranks = Ranks(((part, again),), zero, position * one, one, _stuck_frac(request, part) * one)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
 
@@ -248,12 +226,12 @@ def memory_of_stages(
     The axis has all configurations of the first stage, then those of the next, and so on.
     ``beside``: memory outside tensors, if known.
     """
-    ranks = _ranks_of([(request, s) for s in stages], len(micro_batch) // len(stages))
+    ranks = ranks_of([(request, s) for s in stages], len(micro_batch) // len(stages))
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
 
 
-class _Ranks(NamedTuple):
+class Ranks(NamedTuple):
     """A rank with a part of the model for each configuration; arrays [C].
 
     ``parts``: of the model, each with whether its layers are checkpointed. ``part``, ``position``:
@@ -267,26 +245,27 @@ class _Ranks(NamedTuple):
     share: Array
     stuck_frac: Array
 
-    def take(self, index: NDArray[np.intp]) -> _Ranks:
+    def take(self, index: NDArray[np.intp]) -> Ranks:
         """The same for a part of the configuration axis."""
         others = (column[index] for column in (self.position, self.share, self.stuck_frac))
-        return _Ranks(self.parts, self.part[index], *others)
+        return Ranks(self.parts, self.part[index], *others)
 
 
-def _ranks_of(of_stages: Sequence[JobStage], each: int) -> _Ranks:
+def ranks_of(of_stages: Sequence[JobStage], each: int) -> Ranks:
     """A rank of every stage, ``each`` times."""
     parts: dict[tuple[int, bool], tuple[Workload, bool]] = {}
     rows = []
     for request, stage in of_stages:
         placed, part = request.placed, (stage.workload, request.strategy.recompute == "full")
-        assert placed is not None
         key = id(part[0]), part[1]
         parts.setdefault(key, part)
-        longest = max(s.n_layers for s in placed.stages)
-        share = placed.schedule.chunk_share(placed.layout, stage.position, stage.n_layers, longest)
+        share = 1.0
+        if placed is not None:
+            layers = stage.n_layers, max(s.n_layers for s in placed.stages)
+            share = placed.schedule.chunk_share(placed.layout, stage.position, *layers)
         rows.append((list(parts).index(key), stage.position, share, _stuck_frac(request, part[0])))
     number, *others = np.repeat(np.array(rows, dtype=np.float64).T, each, axis=1)
-    return _Ranks(tuple(parts.values()), number.astype(np.intp), *others)
+    return Ranks(tuple(parts.values()), number.astype(np.intp), *others)
 
 
 def _waiting_share(request: Request, part: Workload, again: bool) -> float:
@@ -319,18 +298,18 @@ def _deferred_share(request: Request, part: Workload, again: bool) -> float:
 
 
 def _memory(
-    request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
+    request: Request, ranks: Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
     n_nodes: Array, *, beside: Beside,
 ) -> Memory:  # fmt: skip
     """``memory_of`` for this job (all arrays [C])."""
     return memory_of(
-        _rank_job(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside),
-        in_flight=_in_flight(request, ranks, grad_accum),
+        rank_job(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside),
+        in_flight=in_flight(request, ranks, grad_accum),
         holes_frac=request.profile.allocator_holes_frac.value * _leaves_holes(request),
     )
 
 
-def _in_flight(request: Request, ranks: _Ranks, grad_accum: Array) -> Array:
+def in_flight(request: Request, ranks: Ranks, grad_accum: Array) -> Array:
     """Micro-batches whose activations a rank holds [C], including the one being computed."""
     if request.placed is None:
         return np.ones_like(ranks.position)
@@ -356,8 +335,8 @@ def _leaves_holes(request: Request) -> bool:
     return not (request.growing_segments or request.strategy.program.layers.buffers_planned)
 
 
-def _rank_job(
-    request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
+def rank_job(
+    request: Request, ranks: Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
     n_nodes: Array, *, beside: Beside,
 ) -> RankJob:  # fmt: skip
     """What these ranks compute, for ``peak_of`` and ``memory_of`` (all arrays [C])."""

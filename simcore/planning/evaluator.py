@@ -9,22 +9,27 @@ machine. The result of a piece depends neither on the process nor on the pieces 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from simcore import __version__
 from simcore.answer.request import searched
-from simcore.answer.sweep import Axis, Outcome, alike, wires_of
-from simcore.base.arrays import NDArray
+from simcore.answer.sweep import (
+    Alike,
+    Axis,
+    Outcome,
+    evaluate_pipelines,
+    wires_of,
+)
 from simcore.base.errors import SimcoreError, UsageError
-from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
-from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
+from simcore.planning.pieces import Piece, Unit, together
+from simcore.planning.points import Batch, reason_of, words_of
 from simcore.planning.space import ALIKE, Form, Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.request.make import LookedUp, look_up, resolved
@@ -45,6 +50,8 @@ MAX_CALL = 131_072
 FEW_POINTS = 1000
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 #: Options of a form that its request does not take: resolved already, or different at each point.
+#: What requests name, or the error in it, by layout and index of the cluster.
+_LookedUp = dict[tuple[Layout, int], LookedUp | SimcoreError]
 _NOT_IN_REQUEST = ("calibration", "inputs", "shares")
 FEW = "vpp needs as many micro-batches as stages or more"
 
@@ -156,14 +163,14 @@ class Evaluator:
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
         """The results of pieces ``first`` up to, not including, ``last``."""
-        held: tuple[range, int, list[_Unit]] | None = None
+        held: tuple[range, int, list[Unit]] | None = None
         ready: dict[int, Batch] = {}
         for number in range(first, last):
             if number not in ready:
                 form, kind, piece = self._place(number)
                 forms = self._forms_with(form, kind)
                 if held is None or held[:2] != (forms, kind):
-                    found: dict[int, LookedUp | SimcoreError] = {}
+                    found: _LookedUp = {}
                     held = forms, kind, [self._unit(each, kind, found) for each in forms]
                 asked = [self._asked(*of, kind, piece) for of in zip(forms, held[2], strict=True)]
                 begin = number + (forms[0] - form) * self._starts[-1]
@@ -186,16 +193,17 @@ class Evaluator:
         each = self.space.forms_together if self._points[kind] <= FEW_POINTS else 1
         return range(form // each * each, form // each * each + each)
 
-    def _unit(self, form_index: int, kind: int, found: dict[int, LookedUp | SimcoreError]) -> _Unit:
+    def _unit(self, form_index: int, kind: int, found: _LookedUp) -> Unit:
         """A form on all clusters of a kind, each with the reason why it is invalid, if any.
 
-        ``found``: by cluster, what forms that differ in recompute alone share; filled here.
+        ``found``: by layout and cluster, what forms that differ in recompute alone share; filled
+        here.
         """
         members = self._kinds[kind]
         model, form = self.space.form(form_index)
         source = self._sources[model]
         if isinstance(source, str):
-            return _Unit(members, [source] * len(members))
+            return Unit(members, [source] * len(members))
         layout = layout_of(form)
         request: Request | None = None
         by_batch: dict[int, Request] = {}
@@ -207,9 +215,9 @@ class Evaluator:
             broken: Sequence[str] = ()
             if request is None:
                 try:
-                    if i not in found:
-                        found[i] = self._looked_up(source, form, layout, i, batch)
-                    looked_up = _request(found[i], form)
+                    if (layout, i) not in found:
+                        found[layout, i] = self._looked_up(source, form, layout, i, batch)
+                    looked_up = _request(found[layout, i], form)
                     by_batch = self._by_batch(looked_up, source, form, layout, i)
                     request = looked_up
                     n_layers = layer_counts(request.workload)
@@ -226,10 +234,10 @@ class Evaluator:
             reasons[i] = reason_of(broken[0]) if broken else ""
         why = [reasons[i] for i in members]
         if request is None:
-            return _Unit(members, why)
+            return Unit(members, why)
         shares = check_shares(form["shares"]) if form.get("shares") else ""
         words = words_of(source, request, form, layout)
-        return _Unit(members, why, request, layout, words, shares, by_batch)
+        return Unit(members, why, request, layout, words, shares, by_batch)
 
     def _by_batch(
         self, request: Request, source: ModelSource, form: Form, layout: Layout, cluster: int
@@ -262,7 +270,7 @@ class Evaluator:
         except SimcoreError as err:
             return err
 
-    def _asked(self, form: int, held: _Unit, kind: int, piece: int) -> _Piece | Batch:
+    def _asked(self, form: int, held: Unit, kind: int, piece: int) -> Piece | Batch:
         """A piece of a unit to evaluate; its result where no point is valid."""
         unit, each = form * len(self._kinds) + kind, self.space.points_per_cluster
         begin = piece * self.piece_points
@@ -289,9 +297,9 @@ class Evaluator:
             return Batch.of_none(unit, piece, end - begin, invalid)
         wires = self._wires_of(held.request, kind, valid)
         of = {"unit": unit, "piece": piece, "n_points": end - begin, "invalid": invalid}
-        return _Piece(held, held.request, axis, deals, wires, np.array(held.members)[valid], of)
+        return Piece(held, held.request, axis, deals, wires, np.array(held.members)[valid], of)
 
-    def _axis(self, held: _Unit, kind: int, valid: list[int], begin: int, end: int) -> Axis:
+    def _axis(self, held: Unit, kind: int, valid: list[int], begin: int, end: int) -> Axis:
         """``_axis_of`` a piece; forms of one layout share those with few points."""
         if self._points[kind] > FEW_POINTS:
             return _axis_of(self.space, held, valid, begin, end)
@@ -302,18 +310,22 @@ class Evaluator:
             self._axes[key] = _axis_of(self.space, held, valid, begin, end)
         return self._axes[key]
 
-    def _evaluated(self, asked: Sequence[_Piece | Batch]) -> Iterator[Batch]:
-        """The results of pieces whose forms differ in recompute alone."""
+    def _evaluated(self, asked: Sequence[Piece | Batch]) -> Iterator[Batch]:
+        """The results of pieces whose forms differ in recompute and pipeline alone."""
         outcomes: dict[int, Outcome] = {}
-        for together in _together([p for p in asked if isinstance(p, _Piece)]):
-            first = together[0]
-            found = evaluate_points(
-                [p.request for p in together], first.axis, first.deals,
-                first.held.by_batch, own_cuts=first.held.layout.stages == AUTO, twice=self.twice,
-                wires=first.wires, lacking=self.lacking,
+        pieces = [p for p in asked if isinstance(p, Piece)]
+        for call in together([p for p in pieces if not p.has_variants]):
+            each = [Alike(tuple(p.request for p in g), g[0].axis, g[0].wires) for g in call]
+            found = evaluate_pipelines(each, twice=self.twice, lacking=self.lacking)
+            for group, of_group in zip(call, found, strict=True):
+                outcomes.update(zip(map(id, group), of_group, strict=True))
+        for piece in (p for p in pieces if p.has_variants):
+            outcomes[id(piece)] = evaluate_points(
+                piece.request, piece.axis, piece.deals, piece.held.by_batch,
+                own_cuts=piece.held.layout.stages == AUTO, twice=self.twice, wires=piece.wires,
+                lacking=self.lacking,
             )  # fmt: skip
-            outcomes.update(zip(map(id, together), found, strict=True))
-        return (p.batch(outcomes[id(p)]) if isinstance(p, _Piece) else p for p in asked)
+        return (p.batch(outcomes[id(p)]) if isinstance(p, Piece) else p for p in asked)
 
     def _wires_of(self, request: Request, kind: int, valid: list[int]) -> dict[str, Any]:
         """``wires_of`` some clusters of a kind (cached)."""
@@ -322,77 +334,6 @@ class Evaluator:
             members = self._kinds[kind]
             self._wires[key] = wires_of(request, [self.space.clusters[members[m]] for m in valid])
         return self._wires[key]
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """A form on all clusters of one kind.
-
-    members  indices of the clusters
-    reasons  why each of them is invalid; empty text for valid ones
-    request  the resolved job, for all of them; None where no cluster is valid
-    shares   how batches are divided over unequal GPUs, as text
-    by_batch the jobs of micro-batches whose layers run other kernels
-    """
-
-    members: list[int]
-    reasons: list[str]
-    request: Request | None = None
-    layout: Layout = field(default_factory=Layout)
-    words: FormWords | None = None
-    shares: str = ""
-    by_batch: Mapping[int, Request] = field(default_factory=dict)
-
-
-class _Piece(NamedTuple):
-    """The valid points of a piece of a unit, to be evaluated.
-
-    wires    ``wires_of`` the valid clusters, and ``members``, their indices in the space
-    of       fields of the result that are known already
-    """
-
-    held: _Unit
-    request: Request
-    axis: Axis
-    deals: list[Deal] | None
-    wires: dict[str, Any]
-    members: NDArray[np.intp]
-    of: dict[str, Any]
-
-    def batch(self, outcome: Outcome) -> Batch:
-        """Its result."""
-        axis, invalid = self.axis, self.of["invalid"]
-        if dead := int((~outcome.fits).sum()):
-            invalid[NO_MEMORY] = dead
-        which, micro = axis.cluster, axis.micro_batch
-        ranks = np.asarray(self.wires["n_ranks"] // self.held.layout.model_ranks, dtype=np.float64)
-        # a view of the step times would keep a larger array alive
-        values = {**vars(outcome), "step_time_s": outcome.step_time_s.copy()}
-        return Batch(
-            **values, **self.of, form=self.held.words, cluster=self.members[which],
-            micro_batch=micro, grad_accum=axis.grad_accum,
-            samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
-        )  # fmt: skip
-
-    def joins(self, other: _Piece) -> bool:
-        """Whether both can be evaluated in one call."""
-        if self.deals is not None or self.held.layout.stages == AUTO:
-            return False
-        if self.held.by_batch or other.held.by_batch:
-            return False
-        return self.axis.equals(other.axis) and alike(self.request, other.request)
-
-
-def _together(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-    """The pieces in groups, each of which is evaluated in one call."""
-    groups: list[list[_Piece]] = []
-    for piece in pieces:
-        group = next((g for g in groups if g[0].joins(piece)), None)
-        if group is None:
-            groups.append([piece])
-        else:
-            group.append(piece)
-    return groups
 
 
 def _request(found: LookedUp | SimcoreError, form: Form) -> Request:
@@ -444,7 +385,7 @@ def _dealt(
     return axis.take(kept), [d for d in found if not isinstance(d, str)]
 
 
-def _asks_for_rounds(held: _Unit) -> bool:
+def _asks_for_rounds(held: Unit) -> bool:
     """Whether the requested training program refuses fewer micro-batches than stages."""
     r = held.request
     if r is None or r.software_assumed or not r.strategy.program.pipeline.whole_rounds:
@@ -452,7 +393,7 @@ def _asks_for_rounds(held: _Unit) -> bool:
     return schedule_of(held.layout).whole_rounds
 
 
-def _left_out(space: Space, held: _Unit) -> str:
+def _left_out(space: Space, held: Unit) -> str:
     """The rule that points with an invalid number of micro-batches break."""
     if _asks_for_rounds(held):
         return f"{NOT_A_MULTIPLE}, or {FEW}" if space.global_batches else FEW
@@ -461,7 +402,7 @@ def _left_out(space: Space, held: _Unit) -> str:
     return f"schedule {held.layout.schedule} {schedule_of(held.layout).grad_accum_rule}"
 
 
-def _axis_of(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
+def _axis_of(space: Space, held: Unit, valid: list[int], begin: int, end: int) -> Axis:
     """The configuration axis of the unit's points ``begin`` to ``end`` on valid clusters, without
     those whose number of micro-batches is invalid.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
 Form = Mapping[str, Any]
 #: The axis that varies fastest: its forms are evaluated together.
 ALIKE = "recompute"
+#: Axes whose forms are evaluated together where no other one varies faster.
+_TOGETHER = (ALIKE, "pp")
 #: Longest text of a value in ``Space.asked``; a longer value is replaced by its digest.
 _SHORT = 60
 
@@ -69,8 +72,9 @@ class Space:
 
     @property
     def forms_together(self) -> int:
-        """Number of forms, one after another, that differ in recompute alone."""
-        return len(dict(self.axes).get(ALIKE, (None,)))
+        """Number of forms, one after another, that differ in recompute and pipeline alone."""
+        last = takewhile(lambda axis: len(axis[1]) == 1 or axis[0] in _TOGETHER, self.axes[::-1])
+        return prod(len(values) for _, values in last)
 
     @property
     def points_per_cluster(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.answer.shares import with_shares
 from simcore.answer.stages import balanced_axis, with_stages
-from simcore.answer.sweep import Axis, Outcome, evaluate_alike, evaluate_axis
+from simcore.answer.sweep import Axis, Outcome, evaluate_axis
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Request
@@ -42,7 +42,7 @@ def deals_of(request: Request, axis: Axis, shares: str) -> list[Deal | str]:
 
 
 def evaluate_points(
-    requests: Sequence[Request],
+    request: Request,
     axis: Axis,
     deals: Sequence[Deal] | None,
     by_batch: Mapping[int, Request],
@@ -51,17 +51,16 @@ def evaluate_points(
     twice: Knob | None,
     wires: Mapping[str, Any],
     lacking: float = np.inf,
-) -> list[Outcome]:
-    """The outcome of the points for each request; several differ in recompute alone.
+) -> Outcome:
+    """The outcome of points with variants of a request.
 
-    deals     division of the batch of each point, with one request only; None where all are equal
-    by_batch  requests of micro-batches whose layers run other kernels, with one request only; not
-              with deals or cuts of the points' own
-    own_cuts  whether each point gets its own best split of the pipeline, with one request only
+    deals     division of the batch of each point; None where all are equal
+    by_batch  requests of micro-batches whose layers run other kernels; not with deals or cuts of
+              the points' own
+    own_cuts  whether each point gets its own best split of the pipeline
     twice, wires, lacking   as in ``evaluate_axis``
     """
     variants: dict[Hashable, Request] = {}
-    request = requests[0]
     keys: list[Hashable]
     if own_cuts:
         assert request.placed is not None
@@ -75,12 +74,10 @@ def evaluate_points(
         keys = list(pairs)
         for deal, batch in dict.fromkeys(pairs):
             variants[deal, batch] = replace(request, shares=deal, micro_batch=batch)
-    elif by_batch:
+    else:
         batches = axis.micro_batch.astype(int).tolist()
         keys = list(batches)
         variants.update((batch, by_batch.get(batch, request)) for batch in dict.fromkeys(batches))
-    else:
-        return evaluate_alike(requests, axis, twice=twice, wires=wires, lacking=lacking)
     parts: list[tuple[NDArray[np.intp], Outcome]] = []
     places: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
@@ -97,4 +94,4 @@ def evaluate_points(
         return np.concatenate(columns)[order]
 
     names = [f.name for f in fields(Outcome) if getattr(parts[0][1], f.name) is not None]
-    return [Outcome(**{name: joined(name) for name in names})]
+    return Outcome(**{name: joined(name) for name in names})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from simcore.base.errors import BadQuantity, InvalidConfig
-from simcore.base.record import dataclass, replace
+from simcore.base.record import dataclass, first_equal, replace
 from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import leaf, takes_either_layout
@@ -144,7 +144,7 @@ def resolved(found: LookedUp, **recompute: Any) -> ReadRequest:
         workload=workload,
         full_name=name_of(record, overrides),
         cluster=cluster,
-        strategy=strategy,
+        strategy=first_equal(strategy),
         micro_batch=1 if batch == "max" else int(batch),
         grad_accum=accum,
         profile=tries["profile"],

@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import Any, Final, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, first_equal
 from simcore.step.schedules import SCHEDULES
 from simcore.strategy.layout import (
     BALANCED,
@@ -270,7 +270,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         problems.append(str(error))
         return names[0]
 
-    return Layout(
+    layout = Layout(
         **degrees,
         sequence_parallel=cut,
         schedule=one_of("schedule", tuple(SCHEDULES)),
@@ -281,6 +281,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         vpp_group=int(options.get("vpp_group") or 1),
         deferred_heads=int(options.get("deferred_heads") or 0),
     )
+    return first_equal(layout)
 
 
 #: Strategies that gather or reduce a layer's parameters or gradients in every micro-batch.

@@ -17,26 +17,26 @@ from simcore.answer.request import make_request
 from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.job import (
+    Ranks,
     _deferred_share,
     _equal_layers,
-    _in_flight,
     _largest,
     _largest_replayed,
-    _Ranks,
-    _ranks_of,
     _stuck_frac,
     _waiting_share,
     axis_of,
     fullest,
-    fullest_over,
+    in_flight,
     largest_batch,
     memory_at,
     memory_of_stage,
     memory_over,
     memory_result,
+    ranks_of,
     stage_allocated_bytes,
 )
 from simcore.memory.terms import loose_bytes
+from simcore.memory.together import StagesOver, fullest_over
 from simcore.request.resolved import Request
 from simcore.workload.graph import Block, Op, Workload
 from simcore.workload.models import MODELS
@@ -196,7 +196,7 @@ def test_stages_together_are_each_alone_and_so_are_points_of_an_axis(words: dict
     gpus, nodes = np.full(5, 8.0), np.ones(5)
     together = memory_over(request, batches, accum, gpus, nodes, stages)
     of_stages = [(request, stage) for stage in stages]
-    device, needed = fullest_over(of_stages, batches, accum, gpus, nodes)
+    ((device, needed),) = fullest_over([StagesOver(of_stages, batches, accum, gpus, nodes)])
     assert len(together) == len(device) == 4
     for n, stage in enumerate(stages):
         assert device[n] == pytest.approx(together[n].device, rel=1e-12)
@@ -217,13 +217,13 @@ def test_the_first_stage_holds_a_micro_batch_for_each_stage_after_it() -> None:
     for accum, held in ((16, [4.0, 3.0, 2.0, 1.0]), (2, [2.0, 2.0, 2.0, 1.0]), (1, [1.0] * 4)):
         request = _staged(global_batch=2 * accum).held
         assert request.placed is not None
-        ranks = _ranks_of([(request, stage) for stage in request.placed.stages], 1)
+        ranks = ranks_of([(request, stage) for stage in request.placed.stages], 1)
         assert ranks.position.tolist() == [0.0, 1.0, 2.0, 3.0]
-        assert _in_flight(request, ranks, np.full(4, float(accum))).tolist() == held
+        assert in_flight(request, ranks, np.full(4, float(accum))).tolist() == held
     undivided = make_request("bert-large", "1x8xH100", micro_batch=1)
     zero = np.zeros(2)
-    ranks = _Ranks(((undivided.workload, False),), zero.astype(np.intp), zero, np.ones(2), zero)
-    assert _in_flight(undivided, ranks, np.full(2, 16.0)).tolist() == [1.0, 1.0]
+    ranks = Ranks(((undivided.workload, False),), zero.astype(np.intp), zero, np.ones(2), zero)
+    assert in_flight(undivided, ranks, np.full(2, 16.0)).tolist() == [1.0, 1.0]
 
 
 def _headed() -> Workload:
@@ -268,8 +268,8 @@ def test_the_last_stage_holds_the_head_of_deferred_micro_batches_too(
 ) -> None:
     request = _staged(global_batch=2 * accum, deferred_heads=deferred).held
     assert request.placed is not None
-    ranks = _ranks_of([(request, stage) for stage in request.placed.stages], 1)
-    held = _in_flight(request, ranks, np.full(4, float(accum)))
+    ranks = ranks_of([(request, stage) for stage in request.placed.stages], 1)
+    held = in_flight(request, ranks, np.full(4, float(accum)))
     share = _deferred_share(request, request.placed.stages[-1].workload, False)
     usual = [min(float(n), accum) for n in (4, 3, 2, 1)]
     assert held[:3].tolist() == usual[:3]
@@ -282,8 +282,8 @@ def test_micro_batches_that_wait_on_the_last_stage_count_less(words: dict[str, A
     request = _staged(**words).held
     assert request.placed is not None
     stages, schedule = request.placed.stages, request.placed.schedule
-    ranks = _ranks_of([(request, stage) for stage in stages], 1)
-    found = _in_flight(request, ranks, np.full(4, 16.0))
+    ranks = ranks_of([(request, stage) for stage in stages], 1)
+    found = in_flight(request, ranks, np.full(4, 16.0))
     usual = schedule.in_flight(request.placed.layout, ranks.position, np.full(4, 16.0))
     share = _waiting_share(request, stages[-1].workload, False)
     assert 0.0 < share <= 1.0

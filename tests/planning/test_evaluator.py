@@ -79,29 +79,30 @@ def test_cuts_change_nothing(
     assert batch.memory_bytes[i] == pytest.approx(said.memory.device_bytes, rel=1e-9)  # type: ignore[index]
 
 
-@pytest.mark.parametrize("words", [
-    {"tp": "1,2", "pp": "1,4", "strategy": "zero1,zero3", "global_batch": "32,64"},
-    {"pp": "4", "vpp": "1,2", "grad_accum": "4,9", "recompute_layers": "0,3"},
+@pytest.mark.parametrize(("together", "words"), [
+    (3, {"tp": "1,2", "pp": "1,4", "strategy": "zero1,zero3", "global_batch": "32,64"}),
+    (3, {"pp": "4", "vpp": "1,2", "grad_accum": "4,9", "recompute_layers": "0,3"}),
+    (9, {"tp": "1,2", "pp": "1,2,4", "strategy": "zero1", "global_batch": "32,64"}),
 ])  # fmt: skip
 def test_forms_together_are_what_each_is_alone(
-    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, together: int, words: dict[str, Any]
 ) -> None:
     """Also their lower bounds, and which points lack too much memory to be timed."""
     space = make_space("llama3.2-1b", "H100:1,2x8", recompute="all", precision="bf16", **words)
-    assert space.forms_together == 3
+    assert space.forms_together == together
     found = [b for b in Evaluator(space, twice="inter").batches(0, 12) if len(b)]
     short = np.concatenate([b.least_bytes - b.capacity_bytes for b in found])  # type: ignore[operator]
     evaluator = Evaluator(space, twice="inter", lacking=float(np.median(short)))
-    together = list(evaluator.batches(0, len(evaluator)))
+    batches = list(evaluator.batches(0, len(evaluator)))
     monkeypatch.setattr(module, "FEW_POINTS", 0)
-    for one, alone in zip(together, evaluator.batches(0, len(evaluator)), strict=True):
+    for one, alone in zip(batches, evaluator.batches(0, len(evaluator)), strict=True):
         assert (one.unit, one.form, one.invalid) == (alone.unit, alone.form, alone.invalid)
         for name in ("step_time_s", "faster_s", "busy_frac", "balanced_s", "least_bytes",
                      "memory_bytes", "needed_bytes"):  # fmt: skip
             if len(one):
                 expected = getattr(alone, name)
                 np.testing.assert_allclose(getattr(one, name), expected, rtol=1e-12, err_msg=name)
-    times = np.concatenate([batch.step_time_s for batch in together])
+    times = np.concatenate([batch.step_time_s for batch in batches])
     assert np.isnan(times).any() and np.isfinite(times).any()
 
 

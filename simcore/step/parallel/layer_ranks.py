@@ -158,7 +158,7 @@ def joined_ranks(each: Sequence[Ranks], rows: int) -> Ranks:
     Figures in which they differ are columns: ``rows`` equal rows for each job [jobs x rows, 1].
     """
     first, *others = each
-    if all(ranks == first for ranks in others):
+    if first.ranks == 1 or all(ranks == first for ranks in others):
         return first
 
     def column(values: Sequence[Any]) -> Any:
