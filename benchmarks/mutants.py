@@ -121,9 +121,10 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "one configuration is the first and the last",
     ),
     **dict.fromkeys(
-        (("memory/job.py", operator, line, 0)
+        ((file, operator, line, 0)
          for operator in ("ReplaceBinaryOperator_FloorDiv_Mul", "NumberReplacer")
-         for line in ("at_once, a_slice = (max(1,", "at_once, found = max(1,")),
+         for file, line in (("memory/together.py", "at_once = max(1,"),
+                            ("memory/job.py", "at_once, found = max(1,"))),
         "how many stages are computed together changes no figure",
     ),
     ("memory/events.py", "NumberReplacer", "step and self.state.early[0]", 1):
@@ -158,8 +159,11 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "stages of one job run on one cluster",
     ("step/parallel/dp.py", "ReplaceBinaryOperator_Mul_Div", "buckets=0 * n_ranks", 0):
         "nothing divided is nothing",
-    ("timing/stage_steps.py", "NumberReplacer", "slowdown = divided.jobs[0].classes[0]", 1):
-        "stages of one job run on one cluster",
+    **dict.fromkeys(
+        (("timing/stage_steps.py", "NumberReplacer", "slowdown = alike[0].jobs[0].classes[0]", n)
+         for n in (1, 3)),
+        "stages of one job run on one cluster, and so do jobs that differ in recompute",
+    ),
     ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):
         "a search finds the same limit from any trial",
     ("memory/allocator.py", "NumberReplacer", "dtype=np.int64).reshape(-1, 4).T", 0):
