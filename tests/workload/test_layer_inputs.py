@@ -86,3 +86,29 @@ def test_sparse_gates_keep_their_input_too() -> None:
         return sum(op.saved.low for b in workload.instances() for op in b.ops)
 
     assert kept(_model(**settings, sparse_layers=2)) - kept(_model(**settings)) == 2 * _SEQ * 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"streams": 1}, "alternating: takes streams of 2 or more"),
+        ({"branch_rank": 0}, "branch_rank of 1 or more"),
+        ({"experts": 4}, "without experts"),
+        ({"index_heads": 2, "index_dim": 16, "index_top": 8}, "plain attention"),
+        ({"alternating": False, "layer_input": 8}, "only with alternating ones"),
+        ({"alternating": False, "shared_kv_layers": 2}, "only with alternating ones"),
+    ],
+)
+def test_streams_refuse_parts_that_their_layers_would_leave_out(
+    settings: dict[str, object], message: str
+) -> None:
+    streams = {"residual": "serial", "streams": 4, "alternating": True, "branch_rank": 6}
+    with pytest.raises(ValueError, match=message):
+        _model(**{**streams, **settings})
+
+
+def test_latent_keys_and_values_are_not_shared() -> None:
+    latent = {"kv_rank": 16, "q_rank": 16, "rope_dim": 8, "value_dim": 16}
+    _model(**latent)
+    with pytest.raises(ValueError, match="keys and values that are compressed"):
+        _model(**latent, shared_kv_layers=2)

@@ -356,15 +356,9 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
         )
         for place, (w, e, r, x, i, c, width) in enumerate(every)
     ]  # fmt: skip
-    _check_shared(order, shared)
+    _check_shared(model, order)
     _check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
-    if model.streams.streams > 1:
-        if any(k.mixer != "a" or not k.fed for k in order) or model.ends.next_tokens:
-            raise ValueError(
-                "streams: only layers of attention and a feed-forward part, without further tokens"
-            )
-        if model.norms.residual != "serial":
-            raise ValueError(f"streams replace the residual {model.norms.residual!r}")
+    _check_streams(model, order)
     if compress and not model.attention.q_rank:
         raise ValueError("compress_pattern: queries of compressed attention come from q_rank")
     if model.ends.next_tokens and not order[-1].fed:
@@ -375,14 +369,37 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
     return order
 
 
-def _check_shared(order: list[Kind], shared: int) -> None:
+def _check_shared(model: LanguageModel, order: list[Kind]) -> None:
     """Raises ValueError if a layer takes keys and values that no earlier layer of its kind has."""
+    shared, streams = model.attention.shared_kv_layers, model.streams
     own = {k.windowed for k in order if k.attends and not k.given_kv}
     if not 0 <= shared < len(order) or any(k.given_kv and k.windowed not in own for k in order):
         raise ValueError(
             f"shared_kv_layers {shared} of {len(order)}: keys and values come from a layer before "
             "them that has the same window"
         )
+    if shared and (model.attention.kv_rank or model.compressed.compress_pattern):
+        raise ValueError("shared_kv_layers: not with keys and values that are compressed")
+    if (shared or model.ends.layer_input) and streams.streams > 1 and not streams.alternating:
+        raise ValueError("shared_kv_layers, layer_input: of streams only with alternating ones")
+
+
+def _check_streams(model: LanguageModel, order: list[Kind]) -> None:
+    """Raises ValueError for layers that cannot have several streams, or not those of Gemma 3n."""
+    streams = model.streams
+    if streams.streams > 1:
+        if any(k.mixer != "a" or not k.fed for k in order) or model.ends.next_tokens:
+            raise ValueError(
+                "streams: only layers of attention and a feed-forward part, without further tokens"
+            )
+        if model.norms.residual != "serial":
+            raise ValueError(f"streams replace the residual {model.norms.residual!r}")
+    if not streams.alternating:
+        return
+    if streams.streams == 1 or not streams.branch_rank:
+        raise ValueError("alternating: takes streams of 2 or more and branch_rank of 1 or more")
+    if any(k.routed or k.compress or k.index != "f" for k in order):
+        raise ValueError("alternating: only layers of plain attention, without experts")
 
 
 def _table_rows(sizes: Sizes, ends: Ends) -> int:
