@@ -1,5 +1,6 @@
 """Cost formulas: pure functions on arrays, no spec objects, no I/O.
 
 ``kernel`` is the one roofline with every law of traffic, ``fill`` how full a device is at a shape;
-``collectives`` has a file for each algorithm. ``fabric_shares`` divides a network among flows.
+``collectives`` has the algorithms, most in files of their own. ``fabric_shares`` divides a network
+among flows.
 """

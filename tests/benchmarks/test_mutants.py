@@ -31,7 +31,8 @@ def test_the_lower_bound_is_where_the_share_lies_on_the_edge_of_its_normal_inter
 
 
 @pytest.mark.parametrize(
-    ("name", "stars"), [("step/program.py", "self, *, "), ("strategy/programs/program.py", ", **")]
+    ("name", "stars"),
+    [("step/program.py", "self, *, "), ("strategy/programs/mechanisms.py", ", **")],
 )
 def test_stars_that_are_no_operators_are_not_mutated(name: str, stars: str) -> None:
     """Between parameters and before a mapping: what is left is all Python, and differs."""
