@@ -166,11 +166,14 @@ def _of_gemma3n(t: Translation, x: Expression) -> Any:
     f, layers = t.fields, t.named("layers")
     listed = isinstance(f.value("intermediate_size"), list)
     widths = f.counts("intermediate_size") if listed else ()
-    sparse = [0.95] * (10 if layers > 10 else 0)  # configuration_gemma3n.py, __post_init__
-    if f.has("activation_sparsity_pattern"):
+    sparse = [0.95] * 10 + [0.0] * (layers - 10) if layers > 10 else [0.0] * layers
+    if f.has("activation_sparsity_pattern"):  # else configuration_gemma3n.py, __post_init__
         sparse = f.value("activation_sparsity_pattern")
     if not isinstance(sparse, list) or any(type(s) not in (int, float) for s in sparse):
         raise f.error("activation_sparsity_pattern", "must be a list of numbers")
+    for key, found in (("intermediate_size", widths), ("activation_sparsity_pattern", sparse)):
+        if len(found) != layers and (listed or found is sparse):
+            raise f.error(key, f"{len(found)} entries for {layers} layers")
     return {
         "ffn": max(widths) if listed else f.count("intermediate_size", default=16384),
         "widths": " ".join(map(str, widths)) if len(set(widths)) > 1 else "",

@@ -297,19 +297,31 @@ def test_layers_of_llama4_follow_its_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    ["llama", "deepseek_v3", "clip", "llama4_text", "dbrx", "mpt", "gptj", "phi", "nemotron"],
-)
+    ["llama", "deepseek_v3", "clip", "llama4_text", "dbrx", "mpt", "gptj", "phi", "nemotron",
+     "gemma3n_text", "gemma4_text"],
+)  # fmt: skip
 def test_no_odd_value_of_any_key_is_more_than_a_data_error(case: str, tmp_path: Path) -> None:
     config = json.loads(cases.config_of(case).to_json_string())
     path = tmp_path / "odd.json"
     for key in config:
-        for odd in (None, -1, 0, 3, 10**9, 1e308, True, "x", [1], {"a": 1}):
+        for odd in (None, -1, 0, 3, 10**9, 1e308, True, "x", [], [1], {"a": 1}):
             path.write_text(json.dumps({**config, key: odd}), encoding="utf-8")
             os.utime(path, ns=(1, hash((key, repr(odd))) % 10**15))
             try:
                 assert read_config(path).params.value > 0
             except DataError as err:
                 assert "\n" not in str(err)
+
+
+@pytest.mark.parametrize("key", ["intermediate_size", "activation_sparsity_pattern"])
+@pytest.mark.parametrize("entries", [0, 5, 7])
+def test_lists_of_gemma_3n_have_an_entry_for_each_layer(
+    key: str, entries: int, tmp_path: Path
+) -> None:
+    config = json.loads(cases.config_of("gemma3n_text").to_json_string())
+    assert config["num_hidden_layers"] == 6
+    with pytest.raises(DataError, match=f"{key}: {entries} entries for 6 layers"):
+        read_config(_write(tmp_path, {**config, key: [32] * entries}))
 
 
 @pytest.mark.parametrize(
