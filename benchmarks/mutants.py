@@ -164,6 +164,22 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
          for n in (1, 3)),
         "stages of one job run on one cluster, and so do jobs that differ in recompute",
     ),
+    **dict.fromkeys(
+        (("memory/result.py", "NumberReplacer", "/ value if value else 1.0", n) for n in (2, 3)),
+        "of nothing any share is nothing",
+    ),
+    **dict.fromkeys(
+        (("strategy/balanced_cut.py", "NumberReplacer", line, n) for line, n in (
+            ("at = (low + high + 1) // 2", 0), ("high, at = at - 1, max(at - step, low + 1)", 3),
+        )),
+        "a search finds the same from any place that is left",
+    ),
+    ("physics/collectives/__init__.py", "NumberReplacer", "or library.nvls_bw_bytes_per_s > 0", 0):
+        "no switch reduces a byte a second",
+    ("memory/job.py", "NumberReplacer", "cached_bytes=min(float(memory.cached[0])", 1):
+        "one configuration is the first and the last",
+    ("memory/events.py", "NumberReplacer", "one = np.ones(1)", 0):
+        "of equal configurations the first is read",
     ("strategy/balanced_cut.py", "AddNot", "fits, trial if low <= trial < high else low)", 0):
         "a search finds the same limit from any trial",
     ("memory/allocator.py", "NumberReplacer", "dtype=np.int64).reshape(-1, 4).T", 0):
