@@ -90,6 +90,13 @@ def _divisors(whole: int, most: int) -> list[int]:
     return [d for d in range(1, min(whole, most) + 1) if whole % d == 0]
 
 
+def _undivided_table(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Rows of the table of layers' inputs, which transformers' plans leave whole on each rank."""
+    if not config.get("layer_input"):
+        return {}
+    return {"layer_input_vocab": int(config.get("layer_input_vocab", 0) or config["vocab"])}
+
+
 def tensor_overrides(
     record: ModelRecord, tp: int, ep: int, expert_tp: int = 1
 ) -> dict[str, Scalar]:
@@ -155,6 +162,7 @@ def tensor_overrides(
         overrides["windowed_kv_heads"] = max(1, windowed // tp)
     if widths := str(config.get("ffn_widths", "")).split():
         overrides["ffn_widths"] = " ".join(str(-(-int(width) // tp)) for width in widths)
+    overrides |= _undivided_table(config)
     if config.get("gathered_logits"):
         overrides["loss_vocab"] = int(config["vocab"])
     if experts:

@@ -3,6 +3,7 @@
 import pytest
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import replace
 from simcore.step.transients import output_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Workload
@@ -164,3 +165,13 @@ def test_heads_of_attention_are_nothing_to_a_model_without_it() -> None:
     assert [v.split(" does not divide ")[1].split("=")[0] for v in told.value.violations] == [
         "ssm_heads", "ssm_groups",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [0, 262144])
+def test_every_tensor_rank_has_the_whole_table_of_layers_inputs(rows: int) -> None:
+    """Zero rows mean those of the vocabulary: of the whole one, not of a rank's part."""
+    model = MODELS["gemma-4-e4b"]
+    model = replace(model, config={**model.config, "layer_input_vocab": rows})
+    rank = model.build(**tensor_overrides(model, 4, 1))
+    tables = {p.numel for b in rank.blocks for p in b.params if p.name == "layer_inputs.weight"}
+    assert tables == {262144 * 42 * 256}
