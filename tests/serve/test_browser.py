@@ -223,6 +223,7 @@ MOVES = {
         "100000000",
     ),
     "eager_kernels": (LLM, "on", "eager_kernels", "on"),
+    "cudnn_benchmark": (SEED, "on", "cudnn_benchmark", "on"),
     "lora_rank": (LLM, "16", "lora_rank", "16"),
     "lora_targets": (f"{LLM}&lora_rank=8", "q_proj,v_proj", "lora_targets", "q_proj,v_proj"),
     "quantised_base": (f"{LLM}&lora_rank=8", "nf4", "quantised_base", "nf4"),

@@ -61,7 +61,7 @@ def is_named(found: Case, name: str) -> bool:
     library = library_of(found.options, record, layout_of(found.options, []))
     made, other = library.on(record, found.options), resolve_model(name)
     assert isinstance(made, ModelRecord) and isinstance(other, ModelRecord)
-    apart = ("seq_len", "layout", "attention", "depthwise_kernels")  # the last: PyTorch's release
+    apart = ("seq_len", "layout", "attention", "depthwise_kernels", "pointwise_tf32")  # libraries'
     return {k: v for k, v in made.settings({}).items() if k not in apart} == {
         k: v for k, v in other.settings({}).items() if k not in apart
     }

@@ -225,6 +225,7 @@ EXPERT = (
              "largest workspace that is free (torch.backends.cudnn.benchmark, before PyTorch 2.0).",
         more="It counts in what nvidia-smi and max_memory_reserved show.",
         resolved="cudnn_benchmark",
+        control=Control(label="cuDNN times its algorithms", unsaid="off", example="on"),
     ),
     Option(
         name="profile", heading="Expert",

@@ -66,7 +66,6 @@ class AttentionShape:
     - ``norm``: kind of the norms of q and k. ``kernel``: one of ``ATTENTIONS``.
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
       computes them.
-    - ``values_copied``: attention takes v as a tensor of its own, not as part of the product.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
     - ``given_kv``: keys and values are those of an earlier layer.
     - ``indexer``: that of the model; ``selects``: this layer has it; ``selected``: tokens that
@@ -83,7 +82,6 @@ class AttentionShape:
     out_bias: bool = False
     rotated: int = 0
     fused: bool = False
-    values_copied: bool = False
     drop: bool = False
     drop_joined: bool = False
     gate: Gate = Gate()
@@ -458,7 +456,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             )
         )  # fmt: skip
     elif s.kernel in FLASH or s.kernel in MASKED:
-        if packed and s.values_copied:
+        if packed and s.own.values_copied:
             body.add(replace(ops.copy("values", float(s.seq * s.v_dim)), bwd=()))
         if s.kernel in MASKED:
             _under_a_mask(body, s)
@@ -475,7 +473,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         elif not in_fp8:
             body.kept.add("context")
             body.pinned.add("context")
-        if packed and not s.values_copied:
+        if packed and not s.own.values_copied:
             # v is a view: the storage of q and k before rotation stays alive too
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:

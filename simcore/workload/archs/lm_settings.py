@@ -41,7 +41,8 @@ class Attention:
       DeepSeek-V2 2024). ``q_rank`` > 0: q comes from one of that width (Step 3 too). ``rope_dim``
       elements of ``head_dim`` then have positions, if there are any, and all heads share one key's.
     - ``qkv_bias``, ``out_bias``: None means ``bias``. ``fused_qkv``: q, k and v are one product.
-      ``qkv_clip``: they are clamped (DBRX).
+      ``qkv_clip``: they are clamped (DBRX). ``values_copied``: of one product attention takes a
+      copy of v, not a view that keeps all of it (Transformer Engine).
     - ``rotary_share``: fraction of each head with rotary positions; ``rotary_joined``: these
       elements are written together with the others into a new tensor. ``rope_pattern``: ``r``
       rotary positions, ``n`` none (nor norms of q and k without weight).
@@ -64,6 +65,7 @@ class Attention:
     rope_dim: int = 0
     fused_qkv: bool = True
     qkv_clip: bool = False
+    values_copied: bool = False
     qkv_bias: bool | None = None
     out_bias: bool | None = None
     rotary_share: float = 1.0
@@ -422,8 +424,7 @@ class Implementation:
       fused_softmax (scores in memory, Megatron-LM's), xla (the same in XLA's fusions) or math.
     - ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum
       are one kernel each (Megatron-LM, Transformer Engine, or a compiler), not tensor operations;
-      ``fused_rope``: so for positions alone. ``values_copied``: of a joint product attention takes
-      a copy of v, not a view that keeps all of it.
+      ``fused_rope``: so for positions alone.
     - ``fp8_activation_input``: gated activations save their input in 8 bits; ``activation_casts``:
       they write their result and gradient in the format of the products that read them (Transformer
       Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
@@ -460,7 +461,6 @@ class Implementation:
     attention: str = "flash"
     fused_pointwise: bool = False
     fused_rope: bool | None = None
-    values_copied: bool = False
     fp8_activation_input: bool = False
     activation_casts: bool = False
     clamps_apart: bool = False
