@@ -95,6 +95,7 @@ def test_sparse_gates_keep_their_input_too() -> None:
         ({"branch_rank": 0}, "branch_rank of 1 or more"),
         ({"experts": 4}, "without experts"),
         ({"index_heads": 2, "index_dim": 16, "index_top": 8}, "plain attention"),
+        ({"dropout": 0.1}, "alternating: no dropout"),
         ({"alternating": False, "layer_input": 8}, "only with alternating ones"),
         ({"alternating": False, "shared_kv_layers": 2}, "only with alternating ones"),
     ],
@@ -112,3 +113,9 @@ def test_latent_keys_and_values_are_not_shared() -> None:
     _model(**latent)
     with pytest.raises(ValueError, match="keys and values that are compressed"):
         _model(**latent, shared_kv_layers=2)
+
+
+@pytest.mark.parametrize("setting", [{"branch_rank": 6}, {"sparse_layers": 2}])
+def test_what_alternating_streams_alone_have_is_not_dropped(setting: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="only with alternating streams"):
+        _model(**setting)

@@ -221,7 +221,7 @@ class FeedForward:
         """A width for each layer, 0 for ``ffn``. Raises ValueError for another number of them."""
         listed = self.ffn_widths.split()
         if listed and (len(listed) != layers or not all(w.isdigit() for w in listed)):
-            raise ValueError(f"ffn_widths must be {layers} whole numbers, one for each layer")
+            raise ValueError(f"ffn_widths must be a whole number for each of {layers} layers")
         return tuple(map(int, listed)) or (0,) * layers
 
 

@@ -395,7 +395,11 @@ def _check_streams(model: LanguageModel, order: list[Kind]) -> None:
         if model.norms.residual != "serial":
             raise ValueError(f"streams replace the residual {model.norms.residual!r}")
     if not streams.alternating:
+        if streams.branch_rank or model.feed_forward.sparse_layers:
+            raise ValueError("branch_rank, sparse_layers: only with alternating streams")
         return
+    if model.sizes.dropout:
+        raise ValueError("alternating: no dropout")
     if streams.streams == 1 or not streams.branch_rank:
         raise ValueError("alternating: takes streams of 2 or more and branch_rank of 1 or more")
     if any(k.routed or k.compress or k.index != "f" for k in order):
