@@ -56,6 +56,7 @@ class Started(Part):
         return any(_ends_in(word, p) for word in words for p in self.configs.split())
 
 
+@lru_cache(maxsize=10_000)
 def _ends_in(script: str, pattern: str) -> bool:
     """Whether a script's path ends in the parts of a pattern."""
     parts, wanted = PurePath(script).parts, PurePath(pattern).parts
