@@ -7,8 +7,8 @@ device has free; then the next largest (aten/src/ATen/native/cudnn/Conv_v7.cpp,
 getMaxWorkspaceSize). In forward that is the explicit matrix product's, which holds the input as a
 matrix: a row an output point, a column an input channel and tap (cuDNN's documentation,
 CUDNN_CONVOLUTION_FWD_ALGO_GEMM). Half precision is computed in fp32 (ATen/cudnn/Descriptors.h), and
-the matrix is counted in that width. Backward has no such algorithm. The largest figure that nvidia-
-smi shows includes it.
+the matrix is counted in that width. Backward has no such algorithm. The largest figure of
+nvidia-smi includes it.
 """
 
 from __future__ import annotations

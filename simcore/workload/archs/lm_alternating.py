@@ -84,11 +84,7 @@ def predicted(body: Body, s: Streams, seq: int, hidden: int, norm: str) -> None:
 
 
 def branch(body: Body, s: Streams, seq: int, hidden: int, norm: str) -> None:
-    """Add the narrow branch that reads attention's input, and the sums of both results.
-
-    The branch's result is normalised and added to its input; the sum with attention's is divided
-    by the square root of two.
-    """
+    """Add the narrow branch that reads attention's input: its normalised result plus that input."""
     elems = float(seq * hidden)
     body.linear("branch_down", seq, hidden, s.branch_rank, reads="norm1")
     body.linear("branch_up", seq, s.branch_rank, hidden, reads="branch_down")
