@@ -37,6 +37,8 @@ _RATE_ALONE = re.compile(
 )
 _KINDS_OF_LINKS = {"infiniband": "ib", "ib": "ib", "ethernet": "eth", "eth": "eth", "roce": "roce",
                    "efa": "efa", "slingshot": "slingshot"}  # fmt: skip
+#: One count, which may be that of several full nodes.
+_COUNT_ALONE = re.compile(r"^\s*\d+\s*[x×*]\s*[^\d\s]")
 #: A third count where the GPU type should stand.
 _MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts in other notations: without x, with a capital X, or after the GPU type.
@@ -140,14 +142,14 @@ def parse_cluster(
 ) -> ClusterSpec:
     """A cluster from text such as ``4x8xA6000ada`` or ``1x2xA100+1x3xT4``.
 
-    ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
-    options) supply missing counts. ``network`` replaces the nodes' NICs: a link name, ``4xib-hdr``
-    or a rate per node such as ``"25 Gbit/s"``. Further words describe the switches between nodes:
-    ``4:1`` oversubscribed uplinks, ``leaf=16`` nodes per leaf switch, ``rails``, ``sharp``.
-    ``fabric`` is a graph of the switches instead. ``node`` names a preset. With the suffix
-    ``:no-p2p``, or as ``no-p2p`` alone for the default preset, its devices exchange data through
-    host memory. Where the nodes are trays of a rack that is one NVLink domain, whole racks become
-    the nodes.
+    ``8xH100`` is one node, ``H100`` one device; ``256xH100``, more than a node holds, are full
+    nodes. ``nnodes`` and ``nproc_per_node`` (torchrun's options) supply missing counts. ``network``
+    replaces the nodes' NICs: a link name, ``4xib-hdr`` or a rate per node such as ``"25 Gbit/s"``.
+    Further words describe the switches between nodes: ``4:1`` oversubscribed uplinks, ``leaf=16``
+    nodes per leaf switch, ``rails``, ``sharp``. ``fabric`` is a graph of the switches instead.
+    ``node`` names a preset. With the suffix ``:no-p2p``, or as ``no-p2p`` alone for the default
+    preset, its devices exchange data through host memory. Where the nodes are trays of a rack that
+    is one NVLink domain, whole racks become the nodes.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -166,6 +168,10 @@ def parse_cluster(
             continue
         (n_nodes, per_node), gpu, name = counted
         preset, assumed = _node_for(gpu, per_node, node)
+        if per_node > preset.most_gpus and _COUNT_ALONE.match(part):
+            n_nodes, per_node, note = _full_nodes(gpu, per_node, node)
+            preset, assumed = _node_for(gpu, per_node, node)
+            assumptions += note
         if per_node > preset.most_gpus:
             violations.append(_too_many(preset, n_nodes, per_node, name))
             continue
@@ -249,12 +255,24 @@ def _unknown_gpu(part: str, name: str) -> str:
     return ""
 
 
+def _full_nodes(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[int, int, Sequence[str]]:
+    """(nodes, GPUs per node) of GPUs of which a node holds fewer, as in ``256xH100``; a note on it.
+
+    They fill nodes, or trays of racks; as they were where they do not fill them.
+    """
+    node = _node_for(gpu, 1, name)[0]
+    each = node.tray_gpus or node.most_gpus
+    if node.torus is not None or n_gpus % each:
+        return 1, n_gpus, ()
+    return n_gpus // each, each, (f"node: {n_gpus} GPUs are {n_gpus // each} nodes of {each}",)
+
+
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
-    """The message for more GPUs than a node holds; proposes full nodes if they divide evenly."""
+    """The message for more GPUs than a node holds; proposes the nearest numbers of full nodes."""
     most = node.most_gpus
-    text = f"node {node.name!r} holds {most} GPUs, not {n_gpus}"
     full_nodes, rest = divmod(n_nodes * n_gpus, most)
-    return text if rest else f"{text}: did you mean {full_nodes}x{most}x{name}?"
+    near = [f"{n}x{most}x{name}" for n in (full_nodes, full_nodes + 1)[: 2 if rest else 1]]
+    return f"node {node.name!r} holds {most} GPUs, not {n_gpus}: did you mean {' or '.join(near)}?"
 
 
 def _counted_otherwise(part: str) -> str:

@@ -66,7 +66,8 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
         ["16 replicas: try 512 or 1024"],
     ),
     "global batch below one": (_predict(global_batch="3"), ["16 replicas: try 512"]),
-    "all GPUs as one node": (_predict(gpus="64xH100"), ["not 64: did you mean 8x8xH100?"]),
+    "all GPUs as one node": (_predict(gpus="1x64xH100"), ["not 64: did you mean 8x8xH100?"]),
+    "no full nodes": (_predict(gpus="60xH100"), ["60: did you mean 7x8xH100 or 8x8xH100?"]),
     "words without an option": (
         ["predict", "latte-xl", "8xH100"],
         ["'latte-xl 8xH100' belongs to no option: write --model NAME --gpus CLUSTER"],

@@ -185,6 +185,19 @@ def test_a_named_node_is_taken_and_checked() -> None:
         parse_cluster("1x8xA100", node="dgx-a1000")
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [("256xH100", "32x8xH100"), ("256xGB200", "64x4xGB200"), ("12xGH200", "12x1xGH200"),
+     ("16xH100+2xT4", "2x8xH100+1x2xT4"), ("16xL40S", "1x16xL40S")],
+)  # fmt: skip
+def test_more_gpus_than_a_node_holds_are_full_nodes(text: str, same: str) -> None:
+    found, alike = parse_cluster(text), parse_cluster(same)
+    assert found.groups == alike.groups
+    assert set(alike.assumptions) <= set(found.assumptions)
+    said = {a for a in found.assumptions if " GPUs are " in a and "NVLink" not in a}
+    assert len(said) == (text != "16xL40S")  # which one node holds
+
+
 def test_one_device_alone_stays_in_its_node() -> None:
     alone = parse_cluster("4x8xA6000ada").alone(0)
     assert (alone.n_nodes, alone.n_gpus) == (1, 1)
