@@ -486,6 +486,23 @@ def test_who_picks_the_regions_of_a_detector_and_how_many(
     assert (found["regions"], found["positives"]) == (regions or 512, positives or 64)
 
 
+# Images of COCO, drawn at random into batches of wide or of tall ones, are padded to the area of
+# 800 x 1195 (2), 1257 (6), 1288 (12) and 1337 (50).
+@pytest.mark.parametrize(("batch", "width"), [(2, 1195), (6, 1257), (12, 1288), (50, 1337)])
+def test_images_are_padded_to_more_in_a_larger_batch(
+    tmp_path: Path, batch: int, width: int
+) -> None:
+    of = case(tmp_path, model="MaskRCNN-R50-FPN", local_batch=str(batch), **EXAMPLES)
+    found = int(of.options["settings"]["width"])
+    assert found % 32 == 0
+    assert abs(found - width) <= 16
+
+
+def test_a_program_of_fixed_shapes_pads_no_batch(tmp_path: Path) -> None:
+    of = case(tmp_path, model="MaskRCNN-R50-FPN", framework="TensorFlow2", **EXAMPLES)
+    assert "width" not in str(of.options.get("settings"))
+
+
 def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:
     assert is_named(case(tmp_path, model="EfficientNet-B0", source="timm"), "efficientnet-b0")
 

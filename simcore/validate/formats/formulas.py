@@ -301,6 +301,19 @@ def _regions(
     return round(share * min(at_most, round(batch_total / whole(row, "local_batch")) + plus))
 
 
+@FORMULAS.register("between")
+def _between(row: Row, *, column: str, points: list[float], multiple: int) -> int | None:
+    """A figure that depends on a column's, as points of both say: linear in the column's logarithm.
+
+    ``points``: column and figure in turn, by growing column. Rounded to a ``multiple``.
+    """
+    at, figures = [math.log(p) for p in points[::2]], points[1::2]
+    where = math.log(number(row, column) or 1.0)
+    i = max(1, min(sum(a < where for a in at), len(at) - 1))
+    part = min(max((where - at[i - 1]) / (at[i] - at[i - 1]), 0.0), 1.0)
+    return round((figures[i - 1] + part * (figures[i] - figures[i - 1])) / multiple) * multiple
+
+
 @FORMULAS.register("memory_beyond")
 def _memory_beyond(row: Row, *, gpu: str) -> str:
     """Why the row is doubted if its peak memory exceeds the named GPU's; empty if it does not."""
