@@ -19,8 +19,10 @@ from typing import Any
 #: What makes a family, and what is chosen within one.
 SAME = ("source", "model", "gpu_type", "gpus", "seq_len", "global_batch", "precision")
 CHOSEN = ("tp", "pp", "vpp", "cp", "ep", "sharding", "micro_batch", "recompute")
-#: Layouts that a family has at least, and the regret that counts as good.
-LAYOUTS, GOOD_FRAC = 5, 0.03
+#: Layouts that a family has at least; regrets that count as good, and the shares of families that
+#: are to have them.
+LAYOUTS = 5
+GOOD = {0.01: 0.6, 0.03: 0.8}
 
 
 def families(
@@ -50,6 +52,11 @@ def families(
     return sorted(out, key=lambda f: -f["regret_frac"])
 
 
+def good(found: Iterable[Mapping[str, Any]], regret_frac: float) -> int:
+    """Number of families whose regret is at most ``regret_frac``."""
+    return sum(f["regret_frac"] <= regret_frac for f in found)
+
+
 def main() -> None:
     """The command."""
     from simcore import api
@@ -61,16 +68,20 @@ def main() -> None:
     with asked.file.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     found = families(rows, api.validate([asked.file])["per_row"])
-    good = sum(f["regret_frac"] <= GOOD_FRAC for f in found)
     if asked.json:
-        sys.stdout.write(json.dumps({"good": good, "families": found}, indent=2) + "\n")
+        within = {f"{regret_frac:.0%}": good(found, regret_frac) for regret_frac in GOOD}
+        sys.stdout.write(json.dumps({"within": within, "families": found}, indent=2) + "\n")
         return
     for f in found:
         sys.stdout.write(
             f"{f['regret_frac']:7.1%}  {f['model']} on {f['gpus']} {f['gpu_type']}, batch "
             f"{f['global_batch']}, {f['layouts']} layouts\n"
         )
-    sys.stdout.write(f"{good} of {len(found)} families within {GOOD_FRAC:.0%} of the best\n")
+    for regret_frac in GOOD:
+        sys.stdout.write(
+            f"{good(found, regret_frac)} of {len(found)} families within {regret_frac:.0%} of the "
+            "best\n"
+        )
 
 
 if __name__ == "__main__":

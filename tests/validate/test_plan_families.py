@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validate.plan_families import CHOSEN, SAME, families
+from validate.plan_families import CHOSEN, SAME, families, good
 
 
 def test_regret_is_of_the_layout_ranked_first() -> None:
@@ -27,3 +27,4 @@ def test_regret_is_of_the_layout_ranked_first() -> None:
     ]  # fmt: skip
     assert found[0]["regret_frac"] == pytest.approx(0.1)
     assert found[1]["regret_frac"] == 0.0
+    assert [good(found, regret_frac) for regret_frac in (0.0, 0.01, 0.11)] == [1, 1, 2]
