@@ -40,7 +40,7 @@ def test_a_library_that_is_not_installed_has_none(monkeypatch: pytest.MonkeyPatc
         ("swin-tiny", "timm:swin_tiny_patch4_window7_224"), ("Swin_T", "torchvision:swin_t"),
         ("deit-s", "timm:deit_small_patch16_224"), ("mobilenetv4", "timm:mobilenetv4_conv_large"),
         ("siglip-large", "timm:vit_large_patch16_siglip_256"),
-        ("facebook/dinov2-base", "timm:vit_base_patch14_dinov2"),
+        ("microsoft/beit-base-patch16-224", "timm:beit_base_patch16_224"),
         ("facebook/convnext-tiny-224", "timm:convnext_tiny"),
     ],
 )  # fmt: skip

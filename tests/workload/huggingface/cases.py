@@ -33,6 +33,7 @@ _VIT: dict[str, Any] = {
     "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 72,
     "image_size": 32, "patch_size": 8,
 }  # fmt: skip
+_DINOV2 = {key: value for key, value in _VIT.items() if key != "intermediate_size"}
 _WHISPER: dict[str, Any] = {
     "vocab_size": 101, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
     "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 72,
@@ -265,6 +266,14 @@ CASES: dict[str, Case] = {
         "SwitchTransformersForConditionalGeneration",
     ),
     "vit": ("ViT", {**_VIT, "num_labels": 7}, "ViTForImageClassification"),
+    "dinov2": ("Dinov2", {**_DINOV2, "num_labels": 7}, "Dinov2ForImageClassification"),
+    "dinov2 gated": (
+        "Dinov2", {**_DINOV2, "use_swiglu_ffn": True}, "Dinov2ForImageClassification",
+    ),
+    "dinov2_with_registers": (
+        "Dinov2WithRegisters", {**_DINOV2, "num_register_tokens": 3},
+        "Dinov2WithRegistersForImageClassification",
+    ),
     "vit grey": (
         "ViT", {**_VIT, "qkv_bias": False, "num_channels": 1}, "ViTForImageClassification",
     ),
@@ -530,10 +539,19 @@ CASES: dict[str, Case] = {
         "Bart", {**_BART, "activation_function": "relu"}, "BartForConditionalGeneration",
     ),
     "mbart": ("MBart", {**_BART, "scale_embedding": True}, "MBartForConditionalGeneration"),
+    "m2m_100": (
+        "M2M100", {**_BART, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
+        "M2M100ForConditionalGeneration",
+    ),
     "wav2vec2": ("Wav2Vec2", {**_WAV2VEC2, "mask_time_prob": 0.0}, "Wav2Vec2ForCTC"),
     "wav2vec2 large": ("Wav2Vec2", _WAV2VEC2_LARGE, "Wav2Vec2ForCTC"),
     "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
     "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
+    "electra": (
+        "Electra", {**_BASE, "embedding_size": 20, "num_labels": 5},
+        "ElectraForSequenceClassification",
+    ),
+    "electra masked": ("Electra", {**_BASE, "embedding_size": 48}, "ElectraForMaskedLM"),
     "albert": (
         "Albert", {**_BASE, "embedding_size": 20, "num_labels": 5},
         "AlbertForSequenceClassification",

@@ -32,7 +32,7 @@ _DROPOUTS = (
 )  # fmt: skip
 _FUSED = [
     "modernbert", "modernbert classes", "modernbert mean", "bart", "bart relu", "mbart",
-    "albert", "albert masked",
+    "albert", "albert masked", "m2m_100", "electra", "electra masked",
 ]  # fmt: skip
 
 
@@ -50,6 +50,9 @@ def _pair(
         if hasattr(config, key):
             setattr(config, key, 0.0)
     config._attn_implementation = attention
+    config.use_cache = (
+        False  # M2M-100 alone would copy the decoder's keys and values while it trains
+    )
     torch.manual_seed(0)
     model = cases.model_of(config, "cpu").train()
     ids = torch.randint(3, 100, (batch, _SEQ))

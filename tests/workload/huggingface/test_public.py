@@ -10,6 +10,7 @@ import pytest
 import transformers
 from huggingface import cases
 from huggingface.public import PUBLIC as LARGEST
+from huggingface.public_asked import ASKED
 from huggingface.public_encoders import ENCODERS
 from huggingface.public_experts import EXPERTS
 from huggingface.public_hybrids import HYBRIDS
@@ -22,7 +23,18 @@ from huggingface.public_types import BILLIONS, TYPES
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS, **TYPES, **RECENT}
+PUBLIC = {
+    **LARGEST,
+    **SIZES,
+    **MORE,
+    **ENCODERS,
+    **MIXERS,
+    **HYBRIDS,
+    **EXPERTS,
+    **TYPES,
+    **RECENT,
+    **ASKED,
+}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:

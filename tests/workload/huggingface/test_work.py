@@ -27,7 +27,8 @@ _DROPOUTS = (
     "seq_classif_dropout", "classifier_dropout_prob",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
-_FUSED = ("vit", "whisper", "clip", "siglip")
+_DINO = ("dinov2", "dinov2_with_registers")
+_FUSED = ("vit", *_DINO, "whisper", "clip", "siglip")
 #: transformers 5 weighs and adds up each expert's rows; the switch layers here are those before it.
 #: The sinks of Granite's windows, written out, scale results by a sigmoid of each row's sum, which
 #: is left out: fused kernels take them as gpt_oss's.
@@ -64,7 +65,7 @@ def _inputs(config: Any) -> dict[str, Any]:
     if kind in ("clip", "siglip"):
         pixels = torch.randn(_BATCH, 3, 32, 32)
         return {"input_ids": ids, "pixel_values": pixels, "return_loss": True}
-    if kind == "vit":
+    if kind in ("vit", *_DINO):
         pixels = torch.randn(_BATCH, config.num_channels, 32, 32)
         return {"pixel_values": pixels, "labels": torch.tensor([0, 1])}
     if kind == "whisper":
@@ -76,7 +77,8 @@ def _inputs(config: Any) -> dict[str, Any]:
 
 def _workload(config: Any, folder: Path) -> Workload:
     record = read_config(cases.written(config, folder))
-    overrides: dict[str, Any] = {} if record.arch == "vit" else {"seq_len": _SEQ}
+    images = record.arch in ("vit", "vit_rotary")
+    overrides: dict[str, Any] = {} if images else {"seq_len": _SEQ}
     if record.arch in ("transformer", "bert", "albert", "modernbert", "bart"):
         overrides["attention"] = "math" if record.arch == "transformer" else "eager"
     return record.build(**overrides)
@@ -165,8 +167,9 @@ def test_flop_of_short_convolutions_match_but_for_their_taps(case: str, tmp_path
     assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
 
 
-def test_flop_of_image_models_match_the_counter(tmp_path: Path) -> None:
-    config = _config("vit", "eager")
+@pytest.mark.parametrize("case", ["vit", "dinov2", "dinov2 gated", "dinov2_with_registers"])
+def test_flop_of_image_models_match_the_counter(case: str, tmp_path: Path) -> None:
+    config = _config(case, "eager")
     with FlopCounterMode(display=False) as counter:
         _model(config, "eager")(**_inputs(config))
     truth = counter.get_total_flops() / _BATCH
