@@ -389,6 +389,12 @@ def test_memory_that_the_named_gpu_does_not_have_is_flagged(tmp_path: Path) -> N
     assert not case(tmp_path, gpu_type="a card of its own", peak_mem_gib="31.58").flag
 
 
+def test_the_last_rate_of_a_progress_bar_is_flagged(tmp_path: Path) -> None:
+    note = "tier=B; rate from tqdm of last epoch; log/csv-published=12.3609; n_iter=87"
+    assert "smaller last batch" in case(tmp_path, model="BERT-Large", notes=note).flag
+    assert not case(tmp_path, model="BERT-Large", notes="tier=A; n_iter=50").flag
+
+
 def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> None:
     row = {
         "source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow2",
