@@ -115,6 +115,30 @@ def test_gradients_of_constant_norms_are_cast_down_by_a_kernel_of_their_own() ->
         assert table.launches_per_phase[1] == kernels
 
 
+@pytest.mark.parametrize(
+    ("apart", "n_bytes", "kernels"),
+    # Product and sum of 16 bytes an element in fp32. Under autocast torch's product reads 2 and
+    # writes 4 bytes; apex's has a cast of these 6 before it and then reads and writes 4.
+    [
+        (False, {"fp32": 8 + 8, "amp-fp16": 6 + 8}, 2),
+        (True, {"fp32": 8 + 8, "amp-fp16": 6 + 8 + 8}, 3),
+    ],
+)
+def test_who_casts_the_operand_of_a_constant_norm(
+    apart: bool, n_bytes: dict[str, int], kernels: int
+) -> None:
+    tape = Tape(casts=True, operands_cast=apart, norms="constant")
+    tape.batch_norm("n", tape.conv("c", tape.input(4, (8, 8)), 16, 1))
+    tape.block("b")
+    norm = Block(name="n", ops=tape.blocks[0].ops[-1:])
+    alone = Workload(name="x", sample_unit="image", blocks=(norm,), order=(0,))
+    for name, width in n_bytes.items():
+        table = kernel_table(alone, PRECISIONS[name])
+        forward = slice(0, int(table.phase_start[1]))
+        assert table["n_bytes"][forward, 1] @ table["count"][forward] == width * 16 * 8 * 8
+    assert table.launches_per_phase[0] == kernels
+
+
 def test_rcnn_stacked_crop_is_tensorflows() -> None:
     """ops/spatial_transform_ops.py of NVIDIA's MaskRCNN in TensorFlow 2, node by node."""
     h, w, regions = 256, 320, 16

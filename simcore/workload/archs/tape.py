@@ -68,14 +68,17 @@ class Tape:
 
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
-        xla: bool = False, native_depthwise: bool = False, dilated_on_vector_units: bool = False,
-        planes_in_tf32: bool = True, norms: Norms = "trained",
+        operands_cast: bool = False, xla: bool = False, native_depthwise: bool = False,
+        dilated_on_vector_units: bool = False, planes_in_tf32: bool = True,
+        norms: Norms = "trained",
     ) -> None:  # fmt: skip
         """An empty tape.
 
         - ``nchw``: tensors are channels first, which is PyTorch's default.
         - ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU.
         - ``casts``: under autocast a convolution makes and saves a 16-bit copy of an fp32 input.
+        - ``operands_cast``: the 16-bit operand of a product with an fp32 one is cast by a kernel of
+          its own before, instead of as the product reads it.
         - ``xla``: ops between convolutions and sums over a tensor are one kernel, and backward
           recomputes them.
         - ``native_depthwise``: depthwise convolutions run the framework's own kernels in either
@@ -100,6 +103,7 @@ class Tape:
         self._nchw = nchw
         self._fused = fused_norm
         self._casts = casts
+        self._operands_cast = operands_cast
         self._norms = norms
         self.xla = xla
         self._native_depthwise = native_depthwise
@@ -256,7 +260,8 @@ class Tape:
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
         back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts to 16 bit
-        return self.apply(Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,)), out, x)
+        product = back if self._operands_cast else first
+        return self.apply(Op(name=f"{name}.scale", fwd=(product, second), bwd=(back,)), out, x)
 
     def group_norm(self, name: str, x: T, groups: int, *, autocast: bool = True) -> T:
         """GroupNorm; under ``autocast`` a 16-bit ``x`` is first cast to fp32, which is saved."""
