@@ -620,7 +620,7 @@ def test_no_run_is_older_than_its_pytorch(tmp_path: Path, when: str, version: st
     ("notes", "bert", "waveglow"),
     [
         ("PT1.4.0a0", {"gelu": "scripted", "scripted_activations": "held"},
-         {"conditioning_copies": True, "scripted_activations": "held"}),
+         {"conditioning_copies": True, "scripted_activations": "held", "inverse": "by_magma"}),
         ("PT1.7.0a0", {"gelu": "scripted"}, {"conditioning_copies": True}),
         ("PT1.13.0a0", {"gelu": "separate_bias"}, {"conditioning_copies": False}),
         ("tier=A", {"gelu": "scripted"}, {"conditioning_copies": True}),
@@ -629,7 +629,7 @@ def test_no_run_is_older_than_its_pytorch(tmp_path: Path, when: str, version: st
 def test_scripts_and_copies_by_the_row_s_torch(
     tmp_path: Path, notes: str, bert: dict[str, object], waveglow: dict[str, object]
 ) -> None:
-    watched = ("gelu", "scripted_activations", "conditioning_copies")
+    watched = ("gelu", "scripted_activations", "conditioning_copies", "inverse")
     for row, found in (
         ({"model": "BERT-Large", "input_shape": "seq384"}, bert),
         ({"model": "WaveGlow-512", "input_shape": "segment 8000", "precision": "fp32"}, waveglow),
