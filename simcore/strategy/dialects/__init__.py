@@ -13,8 +13,9 @@ from simcore.base.errors import DataError, SimcoreError, UsageError, nearest
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.line_choice import commands, line_programs
 from simcore.strategy.dialects.line_record import LINES
-from simcore.strategy.dialects.lines import FILES, LineDialect, commands, line_programs
+from simcore.strategy.dialects.lines import FILES, LineDialect
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source, script_run
 

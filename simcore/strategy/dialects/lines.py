@@ -1,7 +1,6 @@
-"""A program's own arguments, on its launch line or in a file that it takes: chosen and read.
+"""A program's own arguments, on its launch line or in a file that it takes.
 
-``programs_db/dialects/lines`` has a record for each program. ``chosen`` finds the record by what
-the line starts, or by a key that only one program has.
+``programs_db/dialects/lines`` has a record for each program; ``line_choice`` finds a line's.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
+from simcore.base.errors import DataError, InvalidConfig, UsageError, nearest
 from simcore.base.lookup import Registry
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch
@@ -155,11 +154,13 @@ class LineDialect(TableDialect):
 
     ``certain``: whether the line starts this program for sure; the arguments of other scripts are
     read only where their values are known too. ``own``: whether it is one of the program's own
-    scripts by its path, not another one of that name.
+    scripts by its path, not another one of that name. ``code``: a script at hand that the line
+    starts, whose calls state what the line does not.
     """
 
     certain: bool = True
     own: bool = True
+    code: str = ""
 
     @cached_property
     def record(self) -> LineRecord:
@@ -208,6 +209,8 @@ class LineDialect(TableDialect):
             return self._through(reading, record.file, found)
         if record.file is not None:
             found = self._with_file(reading, record.file, found)
+        if self.code:
+            found = found.over(self._of_file(beside(reading.source, self.code)))
         return self.read_arguments(reading, _with_words(record, found), script)
 
     def _through(self, reading: Reading, file: NamedFile, found: Arguments) -> Launch:
@@ -428,72 +431,3 @@ def _of_family(name: str, when: Literal["before", "after"]) -> Iterator[Odd]:
         yield from _of_family(base, when)
     if function := record.before if when == "before" else record.after:
         yield ODD[function]
-
-
-def line_programs() -> tuple[str, ...]:
-    """Names of the records that are programs: those that something starts."""
-    return tuple(r.name for r in LINES.all() if r.started.any or r.calls)
-
-
-def chosen(
-    source: Source, script: str, command: str, words: Sequence[str], launcher: str = ""
-) -> LineDialect:
-    """The reader of a line's arguments.
-
-    ``script``: what the line runs, a file or a module; ``command``: the words that start a program
-    by its own command, if they do. Of an unknown script the file that it is given decides, then
-    flags that only one program has, then the launcher.
-    """
-    programs = [r for r in LINES.all() if r.started.any]
-    if command:
-        its = [r for r in programs if command in r.started.commands]
-        return LineDialect(next((r for r in its if r.started.given(words)), its[0]).name)
-    fits = {r.name: n for r in programs if (n := r.started.fits(script))}
-    best = max(fits.values(), key=len, default="")
-    named = [r for r in programs if best and len(fits.get(r.name, "")) == len(best)]
-    own = not best.endswith(".py") or "/" in best
-    keys = {fold_key(w.partition("=")[0]) for w in words if w.startswith("-")}
-    if len(named) == 1:
-        return LineDialect(named[0].name, own=own)
-    if not named and (own_file := [r for r in programs if r.started.given(words)]):
-        return LineDialect(own_file[0].name)
-    if not named and (by_file := _taking_file(source, words)) is not None:
-        return by_file
-    marked = [r for r in named or programs if r.marked(keys)]
-    if len(marked) > 1:
-        most = max(knows(r, keys) for r in marked)
-        marked = [r for r in marked if knows(r, keys) == most]
-    if marked:
-        return LineDialect(marked[0].name, certain=bool(named), own=own)
-    named = named or [r for r in programs if launcher in r.started.launchers.split()]
-    return LineDialect(named[0].name, own=own) if named else LineDialect(ANY_SCRIPT, certain=False)
-
-
-def _taking_file(source: Source, words: Sequence[str]) -> LineDialect | None:
-    """The program of a file of arguments that a line names; of several, the one that knows it best.
-
-    None where there is no such file, or no program claims it.
-    """
-    names = [w.rpartition("=")[2] if w.startswith("-") else w for w in words]
-    for name in (n for n in names if n.endswith(tuple(FILES))):
-        try:
-            file = beside(source, name)
-        except SimcoreError:
-            continue
-        claiming = [d for d in map(LineDialect, line_programs()) if d.claims(file)]
-        if claiming:
-            return max(claiming, key=lambda d: d.knows(file))
-    return None
-
-
-def knows(record: LineRecord, keys: set[str]) -> int:
-    """How many of ``keys`` a record knows."""
-    full = record.complete()
-    _, sections = full.without_effect()
-    inside = sum(any(k == s or k.startswith(f"{s}.") for s in sections) for k in keys)
-    return len(keys & full.names()) + inside
-
-
-def commands() -> Mapping[tuple[str, ...], LineRecord]:
-    """The commands that start programs, as words."""
-    return {tuple(c.split()): r for r in LINES.all() for c in r.started.commands}

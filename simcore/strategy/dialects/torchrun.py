@@ -15,8 +15,8 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.line_choice import chosen, commands
 from simcore.strategy.dialects.line_record import LINES, fold_key
-from simcore.strategy.dialects.lines import chosen, commands
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import RECORDS
 from simcore.strategy.dialects.shell import (

@@ -1,7 +1,6 @@
 """Settings of language models: facts of the published model by part, and how a program runs it.
 
-Zero stands for the usual value where a docstring says so. Patterns of letters repeat over the
-layers.
+Zero: the usual value, where a docstring says so. Patterns of letters repeat over the layers.
 """
 
 from __future__ import annotations
@@ -448,7 +447,8 @@ class Implementation:
       place in fp32; vocab_parallel_fused: compiled; vocab_parallel_copied: with a second fp32
       tensor, nanotron), in_place (Transformer Engine's: forward overwrites the logits with their
       gradient), flash (flash-attn's: backward does), compiled (no fp32 copy; compiled_chunks: an
-      eighth of the logits at a time, torchtune) or chunked (Liger's); ``upcast_loss``: in fp32.
+      eighth of the logits at a time, torchtune), chunked (Liger's) or embedding (of texts by their
+      last tokens, without a head); ``upcast_loss``: in fp32.
     - ``gathered_logits``: tensor ranks join their parts of the logits, and each computes the loss
       of the whole vocabulary (``loss_vocab``, if this rank's part is smaller). ``logit_metrics``:
       cross entropies of the logits beside the loss, for logs.

@@ -78,6 +78,7 @@ _CHOICES = {
         "compiled",
         "compiled_chunks",
         "chunked",
+        "embedding",
     ),
 }
 
@@ -171,6 +172,14 @@ def _loss(name: str, seq: int, vocab: int, run: Implementation) -> tuple[Op, ...
     )  # fmt: skip
 
 
+def _of_last_token(seq: int, hidden: int) -> tuple[Op, ...]:
+    """A text's embedding, its last token's normalised row; the loss of all pairs is small work."""
+    return (
+        ops.grad_only("last_token", 2.0 * seq * hidden, high=True, kind="copy"),
+        ops.activation("normalise", float(hidden), high=True, launches=3.0), ops.loss_seed(),
+    )  # fmt: skip
+
+
 def _head(m: Model, vocab: int, ends: Ends) -> Body:
     """The body of the final norm, the head and the loss."""
     run, fused = m.run, m.run.compiled
@@ -191,6 +200,9 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         )
         if width == hidden and not fused:
             body.high.add("out")
+    if run.loss == "embedding":
+        body.add(*_of_last_token(seq, hidden))
+        return body
     if width != hidden:
         body.linear("project_out", seq, hidden, width, reads="norm")
     if run.loss == "chunked" and not ends.logit_softcap:

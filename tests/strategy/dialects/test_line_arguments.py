@@ -10,6 +10,7 @@ import pytest
 from strategies import on_by_default
 
 from simcore.strategy.dialects import read_launch
+from simcore.strategy.dialects.line_choice import chosen, knows, line_programs
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, Started, fold_key
 from simcore.strategy.dialects.lines import (
     ANY_SCRIPT,
@@ -18,9 +19,6 @@ from simcore.strategy.dialects.lines import (
     _interpolated,
     _with_words,
     arguments,
-    chosen,
-    knows,
-    line_programs,
     of_table,
 )
 from simcore.strategy.dialects.record import RECORDS, Meaning
