@@ -108,6 +108,7 @@ def rates(**changes: Any) -> ClassRates:
         "overlap_slowdown_frac": 0.0,
         "comm_slowdown_frac": 0.0,
         "cores": 16,
+        "sockets": 2,
         "ranks_per_socket": 1.0,
         "gpus_per_node": 1,
         "peak_flop_per_s": 1.0,

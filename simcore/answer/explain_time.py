@@ -343,6 +343,12 @@ def _loader(f: Facts) -> Derivation:
         "max(step, batch x crowding / workers) - step; batch = samples x load time; "
         "crowding = max(1, workers x GPUs / cores)"
     )
+    traffic = data.sample_traffic_bytes
+    if traffic:
+        formula += (
+            "; batch x crowding / workers is at least samples x GPUs x host memory traffic / "
+            f"(DRAM bandwidth x {HOST_DRAM_FRAC:g})"
+        )
     if not data.persistent and data.samples is not None:
         formula += (
             "; plus, at each epoch and spread over its steps, the start of the workers and the "
@@ -358,6 +364,13 @@ def _loader(f: Facts) -> Derivation:
             ("workers", f"{data.workers} a GPU, {_s(data.worker_start_s)} each to start and end"),
             ("read ahead", f"{data.prefetch} batches a worker"),
             ("cores", f"{r.cores} a node, {r.gpus_per_node} GPUs"),
+            *[
+                (
+                    "host memory traffic",
+                    f"{traffic:.3g} bytes a sample, {_rate(r.dram_bytes_per_s * r.sockets)} a node",
+                )
+            ]
+            * bool(traffic),
         ),
         source,
     )

@@ -18,6 +18,18 @@ def crowding(workers: Array, ranks_of_node: Array | float, cores: float) -> Arra
     return np.maximum(1.0, workers * ranks_of_node / cores)
 
 
+def memory_period_s(samples: Array, traffic_bytes: float, dram_bytes_per_s: float) -> Array:
+    """Seconds [C] in which a node's memory passes what loading ``samples`` of all its ranks moves.
+
+        samples · traffic / sustained DRAM bandwidth
+
+    Workers of many cores share their sockets' memory: pipelines of whole tensors in fp32 reach its
+    limit before that of the cores. ``traffic_bytes``: of one sample, reads and writes beyond the
+    caches. ``dram_bytes_per_s``: of all sockets of a node.
+    """
+    return samples * traffic_bytes / dram_bytes_per_s
+
+
 def batch_period_s(
     batch_s: Array, sample_sd_frac: float, samples: Array, n_ranks: Array,
     batches: Array | float, workers: float, prefetch: float,

@@ -46,7 +46,7 @@ def unit_of(key: str) -> str:
         return "flop_per_s"
     if last == "bw" or last.endswith("_bw") or "bw_per" in last:
         return "bytes_per_s"
-    if last.endswith(("_size", "_visible")):
+    if last.endswith(("_size", "_visible", "_traffic")):
         return "bytes"
     if last in ("latency", "sample_load"):
         return "s"

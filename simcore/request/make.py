@@ -462,6 +462,7 @@ def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile
     if load_s is None:
         return None
     spread = data.load_sd_frac if data else None
+    traffic = data.sample_traffic if data else None
     table = profile.runtime["loader_worker"]
     return Loading(
         samples=given("epoch_samples") or (data.samples.value if data else None),
@@ -471,6 +472,7 @@ def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile
         prefetch=_either_count(given("prefetch"), PREFETCH),
         load_sd_frac=spread.value if spread else 0.0,
         measured_here=bool(own),
+        sample_traffic_bytes=traffic.value if traffic else 0.0,
         worker_start_s=sum(leaf(table[part], "seconds").value for part in ("start", "end")),
     )
 

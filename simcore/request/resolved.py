@@ -24,7 +24,8 @@ class Loading:
 
     ``samples``: those of an epoch, None where they are not known. ``measured_here``: the load time
     is that of the job's own processors. ``worker_start_s``: time that the training process takes to
-    start one worker and to end it, on a processor of ``Dataset``'s kind.
+    start one worker and to end it, on a processor of ``Dataset``'s kind. ``sample_traffic_bytes``:
+    what loading a sample moves to and from a node's memory.
     """
 
     samples: float | None
@@ -35,6 +36,7 @@ class Loading:
     load_sd_frac: float = 0.0
     measured_here: bool = True
     worker_start_s: float = 0.0
+    sample_traffic_bytes: float = 0.0
 
 
 @dataclass(frozen=True)

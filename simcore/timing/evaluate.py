@@ -29,7 +29,7 @@ from simcore.timing.compute import (
     launch_s,
 )
 from simcore.timing.points import Points, TermCounts, Together, together
-from simcore.timing.quantities import Quantities
+from simcore.timing.quantities import HOST_DRAM_FRAC, Quantities
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
 
@@ -69,6 +69,8 @@ class Job:
             cores=float(min(c.cores for c in self.classes)),
             slower=max(c.issue_over_torch.get("torch", 1.0) for c in self.classes),
             share=max(self.shares, default=1.0),
+            dram_bytes_per_s=HOST_DRAM_FRAC
+            * min(c.dram_bytes_per_s * c.sockets for c in self.classes),
         )
 
     @cached_property

@@ -7,7 +7,7 @@ import numpy as np
 from simcore.base.arrays import Array
 from simcore.base.record import dataclass
 from simcore.physics.collectives import most_work
-from simcore.physics.loading import batch_period_s, crowding, epoch_s
+from simcore.physics.loading import batch_period_s, crowding, epoch_s, memory_period_s
 from simcore.request.resolved import Loading
 from simcore.timing.points import Points
 
@@ -19,6 +19,7 @@ class Loader:
     ``one_process``: one process, with one loader, feeds all devices (DataParallel). ``cores``: of a
     node. ``slower``: time of host work over that on a processor of ``workload.models.Dataset``'s
     kind, on the slowest node. ``share``: largest micro-batch of a rank over the mean one.
+    ``dram_bytes_per_s``: what the memory of a node sustains.
     """
 
     data: Loading
@@ -26,6 +27,7 @@ class Loader:
     cores: float
     slower: float
     share: float
+    dram_bytes_per_s: float = np.inf
 
     def _micro_batch(self, points: Points) -> Array:
         """Samples [C] of a batch of the loader."""
@@ -65,6 +67,10 @@ class Loader:
             batch_s, spread, samples, loaders, np.inf if endless else batches, data.workers,
             data.prefetch,
         )  # fmt: skip
+        through_memory = memory_period_s(
+            samples * ranks, data.sample_traffic_bytes, self.dram_bytes_per_s
+        )
+        period = np.maximum(period, through_memory * points.use_loader / points.loader)
         allowed = period * points.grad_accum
         if endless:
             return np.maximum(makespan_s, allowed), allowed

@@ -31,7 +31,7 @@ from simcore.workload.saved import NOTHING
 
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
-#: Share of a socket's DRAM bandwidth that a vectorised CPU Adam sustains: STREAM triad on
+#: Share of a socket's DRAM bandwidth that vectorised work of its cores sustains: STREAM triad on
 #: EPYC 7002 reaches about 0.8 of the channels' peak (AMD, tuning guide 56745).
 HOST_DRAM_FRAC = 0.8
 #: fp32 elements moved per parameter by an EMA in a Python loop: mul_ (1 read, 1 write), add_ (2,

@@ -138,8 +138,7 @@ class ClassRates:
 
     ``issue_over_torch``: time to issue a kernel over that of PyTorch, by issuer.
     ``half_product_flop_per_s``: of 16-bit matrix products, whatever the run's precision.
-    ``conv_peak_flop_per_s``: 0 where it is that of products. ``updates``: optimizers' updates
-    that were timed on this device.
+    ``conv_peak_flop_per_s``: 0 where it is that of products. ``updates``: those timed on it.
     """
 
     gpu: GpuSpec
@@ -156,6 +155,7 @@ class ClassRates:
     overlap_slowdown_frac: float
     comm_slowdown_frac: float
     cores: int
+    sockets: int
     ranks_per_socket: float
     gpus_per_node: int
     peak_flop_per_s: float
@@ -355,8 +355,7 @@ def _channels_first(
 ) -> NDArray[np.void]:
     """Rates of convolutions of channels-first tensors on vector units, the same for either layout.
 
-    Sets ``turned_s_per_byte`` of ``kinds`` too. A device with measurements of its own was measured
-    with such tensors, PyTorch's default.
+    Sets ``turned_s_per_byte`` of ``kinds`` too. A device's own measurements are of such tensors.
     """
     direct = no_work()
     direct["bytes_per_s"] = kinds["bytes_per_s"]
@@ -471,6 +470,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         overlap_slowdown_frac=profile.overlap_slowdown.value,
         comm_slowdown_frac=profile.comm_slowdown.value,
         cores=node.cpu.sockets * node.cpu.cores_per_socket,
+        sockets=node.cpu.sockets,
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_s=product_peak_for(gpu, precision)[1],

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, did_you_mean
-from simcore.base.figures import Count, Part, Seconds, Sourced, entry
+from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced, entry
 from simcore.base.record import Same
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Block, Frozen, Op, Workload
@@ -73,6 +73,8 @@ class Dataset(Part):
     - ``sample_load``: processor time that one loader worker takes to read and decode one sample, on
       a core of Zen 4 or Golden Cove. Those of other processors take longer as their hosts launch
       kernels slower (``issue_over_torch: by_cpu`` of ``runtime.yaml``).
+    - ``sample_traffic``: bytes that loading one sample moves between a node's processors and its
+      memory: what its operators read and write beyond their caches.
     - ``workers``: loader processes per rank; 0: the training process itself loads.
     - ``persistent_workers``: whether the workers live on from one epoch to the next; if not, they
       are started once per epoch.
@@ -82,6 +84,7 @@ class Dataset(Part):
     name: str
     samples: Count
     sample_load: Seconds | None = None
+    sample_traffic: Bytes | None = None
     workers: int = entry(default=0, ge=0)
     persistent_workers: bool = False
     load_sd_frac: Count | None = None

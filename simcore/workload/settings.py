@@ -22,7 +22,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Self, SupportsIndex, TypeVar, cast
 
 from simcore.base.errors import (
     LISTED,
@@ -202,7 +202,8 @@ def _unknown(record: ModelRecord, key: str, known: list[str]) -> str:
 def _type_in_words(kind: str) -> str:
     words = {
         "int": "a whole number", "float": "a number", "bool": "true or false",
-        SECONDS: "a time such as 3.7ms", RELEASE: "a release such as 1.10",
+        SECONDS: "a time such as 3.7ms", BYTES: "a size such as 1.2GB",
+        RELEASE: "a release such as 1.10",
     }  # fmt: skip
     return words.get(_without_none(kind), "text")
 
@@ -211,12 +212,12 @@ def _without_none(kind: str) -> str:
     return kind.removesuffix("| None").strip()
 
 
-def _seconds(text: str) -> float:
-    """Seconds from text such as ``3.7ms`` or a plain number of seconds. Raises ValueError."""
+def _quantity(text: str, unit: Literal["seconds", "bytes"]) -> float:
+    """``3.7ms`` in seconds, ``1.2GB`` in bytes, or a plain number of a unit. Raises ValueError."""
     try:
         return float(text)
     except ValueError:
-        return parse_quantity(text, "seconds", positive=False)
+        return parse_quantity(text, unit, positive=False)
 
 
 def _convert(kind: str, value: Scalar) -> Scalar:
@@ -229,7 +230,9 @@ def _convert(kind: str, value: Scalar) -> Scalar:
     if not isinstance(value, str):
         return value  # of a wrong type: the builder raises the error
     if type_name == SECONDS:
-        return _seconds(value)
+        return _quantity(value, "seconds")
+    if type_name == BYTES:
+        return _quantity(value, "bytes")
     text = value.strip().lower()
     if type_name == "int":
         return int(text)
@@ -244,6 +247,8 @@ def _convert(kind: str, value: Scalar) -> Scalar:
 
 #: Type of a time: text with its unit, or seconds.
 SECONDS = "seconds"
+#: Type of a size: text with its unit, or bytes.
+BYTES = "bytes"
 #: Type of a release: text, since 1.10 is later than 1.9.
 RELEASE = "release"
 #: The setting that names a release of PyTorch (``workload.releases``).
@@ -251,7 +256,7 @@ TORCH = "torch"
 #: Source of figures that the job sets.
 GIVEN = "settings"
 _ALWAYS = {"sync_norm_wait": SECONDS, "samples_vary": "bool", TORCH: RELEASE}
-_OF_DATA = {"sample_load": SECONDS, "loader_workers": "int"}
+_OF_DATA = {"sample_load": SECONDS, "sample_traffic": BYTES, "loader_workers": "int"}
 
 
 def record_kinds(record: ModelRecord) -> dict[str, str]:
@@ -278,9 +283,8 @@ def record_update(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[s
         update["sync_norm_wait"] = _figure(settings["sync_norm_wait"])
     if "samples_vary" in settings and not settings["samples_vary"]:
         update |= {"work_sd_frac": None, "largest": {}}
-    data: dict[str, Any] = {}
-    if "sample_load" in settings:
-        data["sample_load"] = _figure(settings["sample_load"])
+    figures = ("sample_load", "sample_traffic")
+    data: dict[str, Any] = {k: _figure(settings[k]) for k in figures if k in settings}
     if "loader_workers" in settings:
         data["workers"] = settings["loader_workers"]
     if data and record.dataset is not None:

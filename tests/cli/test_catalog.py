@@ -114,6 +114,7 @@ def test_every_record_can_be_shown(kind: str) -> None:
         ("memory_bw", "bytes_per_s"), ("cpu.dram_bw_per_socket", "bytes_per_s"),
         ("nvme.read_bw", "bytes_per_s"), ("bw", "bytes_per_s"), ("l2_size", "bytes"),
         ("memory_visible", "bytes"), ("latency", "s"), ("dataset.sample_load", "s"),
+        ("dataset.sample_traffic", "bytes"),
         ("peak_flop_per_s.int8", "flop_per_s"), ("tdp", "w"), ("boost_clock", "hertz"),
         ("base_clock", "hertz"), ("sm_count", ""), ("payload_frac", ""), ("frozen[0].params", ""),
     ],

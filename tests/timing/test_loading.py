@@ -120,3 +120,16 @@ def test_each_of_a_step_s_micro_batches_takes_the_loader_s_time() -> None:
     loader = Loader(lives, one_process=False, cores=96.0, slower=1.0, share=1.0)
     found, allowed = loader.step_s(points(grad_accum=3.0), np.array([0.01]))
     assert found.tolist() == allowed.tolist() == pytest.approx([3 * 2.0 / 8])
+
+
+def test_the_memory_of_a_node_bounds_what_its_ranks_load() -> None:
+    """Eight ranks of 2 samples of 3 GB through 100 GB/s: 0.48 s, however many workers load."""
+    data = Loading(704.0, 1e-3, 64, persistent=True, sample_traffic_bytes=3e9)
+    at = {"data": data, "dram_bytes_per_s": 100e9}
+    assert step_s(0.1, **at) == pytest.approx(0.48)
+    assert step_s(1.0, **at) == 1.0
+    assert step_s(0.1, points(gpus_per_node=4.0, n_nodes=4.0), **at) == pytest.approx(0.24)
+    one_process = step_s(0.1, points(n_ranks=8.0, n_nodes=1.0), one_process=True, **at)
+    assert one_process == pytest.approx(0.48)
+    assert step_s(0.1, points(loader=2.0, use_loader=1.0), **at) == pytest.approx(0.24)
+    assert step_s(0.1, points(loader=1.0, use_loader=0.0), **at) == pytest.approx(0.1)
