@@ -1,11 +1,14 @@
 """Host work other than issuing kernels: calls of collectives and checkpoints, and Python hooks.
 
 All of it is counted in *kernel issues*: one is the time that the host takes to issue one kernel.
+Kernels that a CUDA graph of a part of a layer replays are taken off.
 
 # P phases: forward of each block, backward of each block, forward of each frozen network.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,8 +21,8 @@ from simcore.strategy.programs.mechanisms import (
     TrainerLoop,
     UnitHooks,
 )
-from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block, Workload
+from simcore.strategy.strategy import LayerPart, Strategy
+from simcore.workload.graph import Block, Op, Workload
 
 #: Kernel issues that one collective adds on the host, beyond issuing its kernel. torch 2.13 takes
 #: 7.6 us for dist.all_reduce on its fake backend and 14 us in an autograd function, where nn.Linear
@@ -33,6 +36,8 @@ CHECKPOINT_ISSUES = 9.0
 #: hooks around each tensor that autograd saves (torch 2.13: 140 and 340 us for the 24 tensors of a
 #: GPT-2 layer, 200 and 475 us for the 38 of a Llama layer).
 HOOKED_ISSUES = (17.0, 41.0)
+#: The op with which a layer's attention ends.
+_ATTENTION_ENDS = "attention.residual"
 
 
 @dataclass(frozen=True)
@@ -67,18 +72,25 @@ def managed(strategy: Strategy, modules_of: str = "") -> Managed | None:
     return Managed(hooks, numel, units, modules)
 
 
-def calls(workload: Workload, recompute: bool, stops_early: bool, by: Managed | None) -> Array:
+def calls(
+    workload: Workload, recompute: bool, stops_early: bool, by: Managed | None,
+    replayed: tuple[LayerPart, ...] = (),
+) -> Array:  # fmt: skip
     """Host work other than issuing kernels, in kernel issues of each phase [P].
 
     ``recompute``: recomputable blocks are checkpointed; ``stops_early``: their checkpoint stops
     once backward has what it needs; ``by``: Python work around modules. FSDP's units are not
-    included (``unit_calls``).
+    included (``unit_calls``). ``replayed``: parts of layers whose kernels a CUDA graph replays,
+    which are counted as issued one by one elsewhere: less those, and one launch a graph.
     """
     collectives = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
     fwd_issues, bwd_issues = HOOKED_ISSUES if stops_early else (0.0, CHECKPOINT_ISSUES)
     checkpointed = np.array([float(b.recomputable and recompute) for b in workload.blocks])
     forward = collectives + fwd_issues * checkpointed
     backward = collectives + bwd_issues * checkpointed
+    if replayed:
+        saved = np.array([_replayed(b, replayed) for b in workload.blocks])
+        forward, backward = forward - saved[:, 0], backward - saved[:, 1]
     if by is not None and by.hooks is not None:
         hooked = np.array([_hooked(b, by.hooks, by.bucket_numel) for b in workload.blocks])
         forward, backward = forward + hooked[:, 0], backward + hooked[:, 1]
@@ -86,6 +98,33 @@ def calls(workload: Workload, recompute: bool, stops_early: bool, by: Managed | 
         overhead = np.array([_module_overhead(b, by.modules) for b in workload.blocks])
         forward, backward = forward + overhead[:, 0], backward + overhead[:, 1]
     return np.concatenate([forward, backward, np.zeros(len(workload.frozen))])
+
+
+def _replayed(block: Block, parts: tuple[LayerPart, ...]) -> tuple[float, float]:
+    """Kernel issues that a graph of these parts saves in a block's forward and in its backward.
+
+    The parts are neighbours, so that one graph holds them (Megatron-Core, --cuda-graph-modules).
+    """
+    held = [op for part, op in _by_part(block) if part in parts]
+    forward, backward = (
+        sum(k.launches if k.issues is None else k.issues for kernels in side for k in kernels)
+        for side in ([op.fwd for op in held], [op.bwd for op in held])
+    )
+    return max(forward - 1.0, 0.0), max(backward - 1.0, 0.0)
+
+
+def _by_part(block: Block) -> Iterator[tuple[LayerPart | None, Op]]:
+    """The ops of a layer with the parts that graphs hold; None for all others.
+
+    Attention ends where its result is added to its input. Routing is all from there until rows are
+    sent to their experts, and the experts that every token passes.
+    """
+    names = [op.name for op in block.ops]
+    ends = names.index(_ATTENTION_ENDS) + 1 if _ATTENTION_ENDS in names else 0
+    sent = next((i for i, op in enumerate(block.ops) if op.part == "exchange"), 0)
+    for i, op in enumerate(block.ops):
+        routing = ends <= i < sent or (sent and op.part == "shared")
+        yield "attention" if i < ends else "routing" if routing else None, op
 
 
 def weight_casts(workload: Workload) -> Array:

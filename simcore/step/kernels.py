@@ -22,7 +22,7 @@ from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
 from simcore.step.transients import COMPUTE_KINDS, just_written
 from simcore.strategy.precision import Precision
-from simcore.strategy.strategy import Strategy
+from simcore.strategy.strategy import LayerPart, Strategy
 from simcore.workload.graph import (
     CONV_KINDS,
     CUDNN_NORM,
@@ -40,17 +40,15 @@ from simcore.workload.graph import (
 )
 
 Array = NDArray[np.float64]
-#: Matrix products that stay in 16 bit although other products of the job compute in 8 bits or
-#: fewer: the head, and products of activations.
+#: Products that stay in 16 bit where others compute in fewer: the head, products of activations.
 WIDE = "gemm_wide"
-#: Matrix products of two activations, one per attention head or window. Every library has separate
-#: (batched) kernels for them.
+#: Matrix products of two activations, one per attention head or window: batched kernels.
 BATCHED = "gemm_batched"
 #: 16-bit matrix products whose rows are too badly aligned for NVIDIA's matrix units to load: they
 #: run on vector units.
 UNALIGNED = "gemm_unaligned"
-#: fp32 and TF32 products for gradients of weights. Neither operand is contiguous along the depth
-#: that is summed over; asynchronous matrix units take only 16-bit operands in that layout.
+#: fp32 and TF32 products for gradients of weights, of which no operand is contiguous along the
+#: depth: asynchronous matrix units take only 16-bit operands so.
 ACROSS = "gemm_across"
 #: fp32 and TF32 convolutions that are products of ``planes`` where matrix units take that layout.
 PLANES = "conv_planes"
@@ -435,15 +433,16 @@ def _host_work() -> Array:
 @lru_cache(maxsize=256)
 def kernel_table(
     workload: Workload, precision: Precision, recompute: bool = False, stops_early: bool = False,
-    by: Managed | None = None, eager: bool = False,
+    by: Managed | None = None, eager: bool = False, replayed: tuple[LayerPart, ...] = (),
 ) -> KernelTable:  # fmt: skip
     """The kernel table of a workload; equal kernels of one phase become one row with a count.
 
     ``recompute``: recomputable blocks are checkpointed. ``stops_early``: their recompute stops once
-    backward has what it needs, and the table counts it in the backward phase; otherwise the
-    recompute is a whole forward phase, which the program adds (``step.program.recomputing``).
-    ``by``: Python work around modules (``host_calls.managed``). ``eager``: PyTorch issues operator
-    by operator, so that host work depends on the kind of kernel; otherwise a kernel is one issue.
+    backward has what it needs, and is counted there; otherwise it is a whole forward phase, which
+    the program adds (``step.program.recomputing``). ``by``: Python work around modules
+    (``host_calls.managed``). ``eager``: PyTorch issues operator by operator, so that host work
+    depends on the kind of kernel; otherwise a kernel is one issue. ``replayed``: parts of layers
+    that CUDA graphs hold.
     """
     nothing = _distinct([_row(Kernel(kind="copy", launches=0.0), precision)], backward=False)
     nothing["count"] = 0.0
@@ -471,7 +470,7 @@ def kernel_table(
         kernels=kernels,
         phase_start=start,
         launches_per_phase=per_phase(kernels["launches"]),
-        issues_per_phase=issues + calls(workload, recompute, stops_early, by),
+        issues_per_phase=issues + calls(workload, recompute, stops_early, by, replayed),
         calls_per_phase=per_phase(issued[:, 1]) + casts[:, 1],
         awaited_per_phase=per_phase(kernels["awaited"]),
         unit_issues_per_phase=unit_calls(workload, by),
@@ -483,7 +482,7 @@ def table_of(workload: Workload, strategy: Strategy) -> KernelTable:
     return kernel_table(
         workload.kinds, strategy.precision, strategy.recompute == "full",
         strategy.program.recompute.stops_early,
-        managed(strategy, workload.modules_of), strategy.eager,
+        managed(strategy, workload.modules_of), strategy.eager, strategy.replayed,
     )  # fmt: skip
 
 

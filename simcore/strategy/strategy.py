@@ -18,6 +18,14 @@ Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
 
 
+#: Parts of a layer that graphs may hold. ``routing``: all between attention and the experts, and
+#: the experts that every token passes.
+LayerPart = Literal["attention", "routing"]
+_REPLAYED: Mapping[Issuer, tuple[LayerPart, ...]] = {
+    "megatron_graphs": ("attention", "routing"), "megatron_routing_graphs": ("routing",),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Offload:
     """Where optimizer state, parameters and saved activations are stored if not on the device.
@@ -138,6 +146,11 @@ class Strategy:
     def eager(self) -> bool:
         """Whether the host issues PyTorch's operators one by one."""
         return self.issuer == "torch" and not self.compiled
+
+    @property
+    def replayed(self) -> tuple[LayerPart, ...]:
+        """Parts of each layer whose kernels a CUDA graph replays."""
+        return _REPLAYED.get(self.issuer, ())
 
     @property
     def fp8_params(self) -> bool:

@@ -73,7 +73,10 @@ def test_steps_that_are_one_graph_have_attention_in_8_bits() -> None:
         ({"variant": "25.09", "gpu_type": "H100-SXM5-80GB"}, "megatron"),
         ({"cuda_graph": "local/full_iteration"}, "graph"),
         ({"cuda_graph": "transformer_engine/['attn', 'moe_router']"}, "megatron_graphs"),
-        ({"cuda_graph": "transformer_engine/['moe_router', 'moe_preprocess']"}, "megatron"),
+        (
+            {"cuda_graph": "transformer_engine/['moe_router', 'moe_preprocess']"},
+            "megatron_routing_graphs",
+        ),
         ({"cuda_graph": "transformer_engine/mlp"}, "megatron_graphs"),
         ({"notes": "full-iteration CUDA graph + paged activation stash"}, "graph"),
         ({"notes": "recipe=v0.6.0:a_pretrain_64gpu_gb300_fp8mx_config; x"}, "graph"),

@@ -197,8 +197,9 @@ def _graphs(reading: Reading, table: Table) -> None:
         reading.approximate(f"--cuda-graph-impl {how}", "is unknown: kernels are issued one by one")
     elif how == "full_iteration" or ("full_iteration" in parts and how == "local"):
         reading.say("issuer", "graph", "--cuda-graph-impl")
-    elif "attn" in parts and how != "none":
-        reading.say("issuer", "megatron_graphs", f"--{key}")
+    elif {"attn", "moe_router"} & set(parts) and how != "none":
+        graphs = "megatron_graphs" if "attn" in parts else "megatron_routing_graphs"
+        reading.say("issuer", graphs, f"--{key}")
     elif any(old) or how != "none":
         reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
 

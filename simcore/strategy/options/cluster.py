@@ -100,11 +100,11 @@ DECLARED = (
         name="issuer", heading=_HEADING,
         kind=Name("simcore.strategy.programs.mechanisms:ISSUERS", judged=True),
         help="What launches kernels: torch, megatron (8 times torch's host time per kernel), "
-             "megatron_graphs, megatron_2022 (3 times), graph.",
+             "megatron_graphs, megatron_routing_graphs, megatron_2022 (3 times), graph.",
         more="megatron: modules of Megatron-Core and Transformer Engine; megatron_graphs: the "
-             "same with attention and routing as CUDA graphs; megatron_2022: Megatron-LM's modules "
-             "before Megatron-Core; graph: one CUDA graph of the step. Default: as the training "
-             "library does.",
+             "same with attention and routing as CUDA graphs, megatron_routing_graphs: with "
+             "routing alone; megatron_2022: Megatron-LM's modules before Megatron-Core; graph: one "
+             "CUDA graph of the step. Default: as the training library does.",
         axis=Axis(), in_launch=True, resolved="strategy.issuer",
         control=Control(label="Kernels launched by", unsaid="as the library does",
                         example="megatron"),

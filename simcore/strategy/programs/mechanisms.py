@@ -22,10 +22,12 @@ from simcore.workload.models import Scalar
 DEFAULT_MODULES = "core_attn"
 #: Programs that launch kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
 #: modules of Megatron-Core with those of Transformer Engine inside, whose products are autograd
-#: functions written in Python, with casts, views and hooks around them. ``megatron_graphs``: the
-#: same with attention and routing replayed as CUDA graphs. ``megatron_2022``: Megatron-LM's own
-#: modules before Megatron-Core and Transformer Engine. ``graph``: one CUDA graph of the step.
-Issuer = Literal["torch", "megatron", "megatron_graphs", "megatron_2022", "graph"]
+#: functions written in Python, with casts, views and hooks around them. ``megatron_graphs``: these
+#: with CUDA graphs of each layer's attention and routing, or of routing. ``megatron_2022``:
+#: Megatron-LM's modules before Megatron-Core and Transformer Engine. ``graph``: one of the step.
+Issuer = Literal[
+    "torch", "megatron", "megatron_graphs", "megatron_routing_graphs", "megatron_2022", "graph"
+]
 ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
 
 

@@ -59,7 +59,7 @@ from simcore.workload.models import Scalar
 from simcore.workload.settings import PREFIX
 
 #: Settings that only mixtures of experts have.
-_OF_EXPERTS = ("weighed_early",)
+_OF_EXPERTS = ("weighed_early", "waits_for_counts")
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class StatedJob:
 
     ``usual_words``, ``words``, ``usual_settings``, ``settings``, ``all_told``: as in ``row_rules``.
     ``steps``: pairs ("hidden" or "exposed", communication), in the order in which rules gave them.
-    ``precision``: the text of the row's cell. ``layer_graphs``: whether CUDA graphs of single
-    layers issue kernels.
+    ``precision``: the text of the row's cell. ``layer_graphs``: the issuer where CUDA graphs hold
+    parts of Megatron-Core's layers; empty where none do.
     """
 
     usual_words: Mapping[str, Any]
@@ -79,7 +79,7 @@ class StatedJob:
     steps: Iterable[tuple[str, str]]
     all_told: bool
     precision: str
-    layer_graphs: bool
+    layer_graphs: str
 
 
 def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
         made["fp8_params"] = stated.precision in SCALED_A_TENSOR
     made |= stated.words
     if stated.layer_graphs and made["issuer"] == "megatron":
-        made["issuer"] = "megatron_graphs"
+        made["issuer"] = stated.layer_graphs
     if (precision := runs.precisions.get(made.get("precision", ""))) is not None:
         made["precision"] = precision
     made.setdefault("overlap", _overlap(runs, stated, made))
@@ -286,7 +286,7 @@ class _Reader:
         stated = StatedJob(
             made.maps["usual_words"], made.maps["words"], made.maps["usual_settings"],
             made.maps["settings"], made.steps, made.all_told, cells.get("precision", ""),
-            cells.get("layer_graphs") == "yes",
+            cells.get("layer_graphs", ""),
         )  # fmt: skip
         options = words_of(program, stated)
         written = model == _OF_PROGRAMS

@@ -202,7 +202,8 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         *(("megatron", {"attention": kernel}) for kernel in ("flash", "cudnn", "fused_softmax",
                                                              "math", "flash3")),
         *(("megatron", {"issuer": issuer, "ep": 8}) for issuer in ("megatron", "graph",
-                                                                   "megatron_graphs")),
+                                                                   "megatron_graphs",
+                                                                   "megatron_routing_graphs")),
         *(("megatron", {"expert_capacity": 1.25, "expert_padding": pad}) for pad in (True, False)),
         *(("megatron", {"tp": 2, "sequence_parallel": True, "ep": 4, "expert_tp": n,
                         "dispatcher": how})

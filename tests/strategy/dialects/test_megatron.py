@@ -88,6 +88,8 @@ def test_yaml_with_sections() -> None:
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "issuer", "graph"),
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", "issuer",
          "megatron_graphs"),
+        ("--cuda-graph-impl local --cuda-graph-modules moe_router moe_preprocess", "issuer",
+         "megatron_routing_graphs"),
         ("--attention-backend fused", "attention", "cudnn"),
         ("--attention-backend auto", "attention", None),
         ("--use-flash-attn", "attention", "flash"),
