@@ -375,6 +375,8 @@ def routing_settings(
     routes = record is not None and experts_of(record)[0] > 0
     if layout.ep > 1 and layout.dispatcher == "alltoall" and routes:
         found["regrouped_rows"] = True
+    if routing.capacity is not None and routing.padding and routes:
+        found["waits_for_counts"] = False  # every expert has as many rows as slots
     return found
 
 

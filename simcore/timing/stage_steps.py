@@ -25,7 +25,7 @@ from simcore.physics.collectives import slowest_rates
 from simcore.request.placed import Placed, joined
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.strategy.layout import Layout
-from simcore.timing.compute import kernel_seconds, pass_seconds, phases_of_parts
+from simcore.timing.compute import issue_s, kernel_seconds, pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
     TRANSFER,
@@ -172,8 +172,21 @@ def stage_steps(
     )
     return _with_exchanges(
         alike, points, local, steps, there / np.maximum(here, TINY),
-        products_fracs(jobs, placed, local),
+        products_fracs(jobs, placed, local), _idle_s(jobs, local) if waits else 0.0,
     )  # fmt: skip
+
+
+def _idle_s(jobs: Sequence[Job], points: Points) -> Array:
+    """Seconds of a micro-step in which the device of each stage is idle [N, C].
+
+    It waits for host work that depends on its results, and so hides no exchange.
+    """
+    first, batch = jobs[0], points.micro_batch
+    awaited = joined_table(tuple(job.table for job in jobs)).awaited_per_phase
+    computing = together([job.program for job in jobs]).computing
+    issues = computing.whole[0] @ (awaited[:, :1] + awaited[:, 1:] * batch)
+    idle: Array = issues * issue_s(first.strategy, first.classes, points)
+    return idle
 
 
 def _phases(
@@ -234,12 +247,13 @@ def _phases_and_products(
 
 def _with_exchanges(
     alike: Sequence[Divided], points: Points, local: Points, steps: Steps, pace: Array,
-    products: Array | None,
+    products: Array | None, idle_s: Array | float,
 ) -> StageSteps:  # fmt: skip
     """The steps of the stages of jobs from ``steps`` without exchanges.
 
     ``points``: of the whole job, ``local``: of each stage's; ``pace`` [N, C]: compute time of
-    average ranks over that of the slowest ones; ``products`` [N, C]: ``products_fracs``.
+    average ranks over that of the slowest ones; ``products`` [N, C]: ``products_fracs``;
+    ``idle_s`` [N, C]: the part of a micro-step in which the device waits for its host.
     """
     layout, placed = alike[0].placed.layout, joined([one.placed for one in alike])
     # Recompute decides how often something is exchanged, not what one exchange is.
@@ -251,10 +265,11 @@ def _with_exchanges(
     n_layers = np.array([[float(stage.n_layers)] for stage, *_ in stages])
     whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
     alone = alone_frac(placed, points.grad_accum)
-    products_s = busy if products is None else busy * products
-    exchange = exposed(whole_s, placed, busy, slowdown, alone, products_s)
+    kernels_s = busy - idle_s
+    products_s = kernels_s if products is None else kernels_s * products
+    exchange = exposed(whole_s, placed, kernels_s, slowdown, alone, products_s)
     earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
-    filling = exposed(whole_s, placed, busy, slowdown, 1.0, products_s)
+    filling = exposed(whole_s, placed, kernels_s, slowdown, 1.0, products_s)
     filling = beside_host(filling, placed, busy, steps.host_micro_s)
     spent = sum(filling.values(), np.zeros(len(points)))
     once = np.maximum(busy * pace, steps.host_micro_s) + spent

@@ -381,11 +381,14 @@ def experts(
     between = tuple(_in_turn(op, times) for op in between)
     body.add(ops.route("route", tokens, e.choices, e.top_k, e.expert_groups, e.top_groups))
     every = e.expert_tokens == "all"
+    one_by_one = 0 if joint else local
+    sent = ops.dispatch(
+        "dispatch", tokens, width, copies, fused=run.weighed_early,
+        awaited_experts=one_by_one if run.waits_for_counts else None,
+    )  # fmt: skip
     with body.within("exchange"):
         body.add(
-            _in_turn(
-                ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early), times
-            ),
+            _in_turn(sent, times),
             *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
         )
         if every:  # inputs times weights, which are zero where a token did not choose the expert

@@ -436,12 +436,11 @@ class Implementation:
       own. ``expert_tile``: rows of a tile of joint products whose tiles do not begin with an
       expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they do.
       ``expert_bias_apart``: the last product's bias is multiplied by routing weights and added
-      expert by expert, in tensor operations. ``weighed_early``: rows are multiplied by their
-      weights in the activation, not when combined (Megatron-Core). ``regrouped_rows``: rows come
-      by sender and are sorted by expert again. ``padded_rows``: those of each expert are copied to
-      fill whole blocks of scales, and back.
-    - ``mixer_apart``: norm and last product of Mamba-2 are modules that save their inputs
-      (Megatron-Core), not part of the scan's autograd function.
+      expert by expert, in tensor operations. ``weighed_early``: the activation weighs rows, not
+      combination (Megatron-Core). ``regrouped_rows``: rows come by sender and are sorted by expert
+      again. ``padded_rows``: those of each expert are copied to fill whole blocks of scales, and
+      back. ``waits_for_counts``: the host reads how many rows each has before it issues kernels.
+    - ``mixer_apart``: norm and last product of Mamba-2 are modules (Megatron-Core), not its scan.
     - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
       begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
       place in fp32; vocab_parallel_fused: compiled; vocab_parallel_copied: with a second fp32
@@ -474,6 +473,7 @@ class Implementation:
     weighed_early: bool = False
     regrouped_rows: bool = False
     padded_rows: bool = False
+    waits_for_counts: bool = False
     mixer_apart: bool = False
     loss: str = "eager"
     upcast_loss: bool = False

@@ -7,13 +7,21 @@ is so when there are more rows than experts.
 
 from __future__ import annotations
 
-from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.graph import NONE, Affine, Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Host work of a launch in a C++ loop, relative to that of a kernel that Megatron-Core's modules
 #: issue: 8.6 us for one expert's product on Grace (TransformerEngine issue 2897: 64 experts of two
 #: products, 1.2 ms forward and 2.1 ms backward) over 114 us (runtime.yaml).
 LOOPED_ISSUE = 0.075
+#: Kernel issues of host work during which the device is idle in a layer's forward, where the host
+#: reads the number of each expert's rows from the device and then issues the experts' kernels: some
+#: whatever their number, some for each expert in four loops (casts and products of both matrices).
+#: A layer of DeepSeek-V3 on GB200 in MXFP8, attention and routing as a graph, 8 experts a rank
+#: (NVIDIA/Megatron-LM, branch dev, docs/discussions/deepseek-v3-gb200-optimization, image7): gaps
+#: of 1.4 ms before dispatch, permutation, casts, products and combination, 8 issues of 174 us.
+#: The same guide expects at least 10 % of a step from a device that never waits.
+IDLE_ISSUES, IDLE_ISSUES_AN_EXPERT = 5.6, 4.0 * LOOPED_ISSUE
 #: Rows of a tile of products grouped by expert: those of torch's kernel on Hopper, 128 x 256
 #: (aten/src/ATen/native/cuda/GroupMM.cu, dispatch_bf16_grouped_kernel_on_tile_size).
 TILE_ROWS = 128.0
@@ -60,14 +68,21 @@ def route(
     )
 
 
-def dispatch(name: str, tokens: float, width: int, copies: float, *, fused: bool = False) -> Op:
+def dispatch(
+    name: str, tokens: float, width: int, copies: float, *, fused: bool = False,
+    awaited_experts: int | None = None,
+) -> Op:  # fmt: skip
     """Rows sorted by expert and copied, ``copies`` per token; backward sums the copies.
 
     ``fused``: a kernel sums a token's rows in registers (Transformer Engine's moe_unpermute), where
-    index_add reads and writes the sum for each row.
+    index_add reads and writes the sum for each row. ``awaited_experts``: experts whose kernels the
+    host issues one by one once it has read their numbers of rows; None: it does not wait for these.
     """
     rows = tokens * copies
-    sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0)
+    awaited = NONE
+    if awaited_experts is not None:
+        awaited = Affine(IDLE_ISSUES + IDLE_ISSUES_AN_EXPERT * awaited_experts)
+    sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0, awaited=awaited)
     fwd = (sort, Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows))
     moved = (2 if fused else 3) * rows * width
     bwd = (Kernel(kind="gather", low=moved, raw_bytes=8.0 * rows),)
