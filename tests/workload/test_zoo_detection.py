@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -137,6 +138,22 @@ def test_who_casts_the_operand_of_a_constant_norm(
         forward = slice(0, int(table.phase_start[1]))
         assert table["n_bytes"][forward, 1] @ table["count"][forward] == width * 16 * 8 * 8
     assert table.launches_per_phase[0] == kernels
+
+
+def test_a_pyramid_of_wide_sums_casts_what_they_read() -> None:
+    """Three maps are read and written in fp32; their laterals and the coarsest map are cast."""
+    h, w = 256, 320
+    maps = [256 * (h // s) * (w // s) for s in (4, 8, 16, 32)]
+    moved = sum(a + b for a, b in pairwise(maps))
+    build = partial(rcnn, name="x", height=h, width=w, regions=16, positives=4, autocast=True)
+    for wide, n_bytes in ((False, 2 * moved), (True, 4 * moved + (2 + 4) * sum(maps))):
+        ops = [op for block in build(operands_cast=wide).instances()
+               for op in block.ops if op.name == "upsample"]  # fmt: skip
+        alone = Workload(name="x", sample_unit="image", blocks=(Block(name="u", ops=tuple(ops)),),
+                         order=(0,))  # fmt: skip
+        table = kernel_table(alone, PRECISIONS["amp-fp16"])
+        for part in (slice(0, int(table.phase_start[1])), slice(int(table.phase_start[1]), None)):
+            assert table["n_bytes"][part, 1] @ table["count"][part] == pytest.approx(n_bytes)
 
 
 def test_rcnn_stacked_crop_is_tensorflows() -> None:
