@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
+from typing import NamedTuple
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.record import dataclass, replace
+from simcore.base.record import Same, dataclass, first_equal, replace
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.step.parallel.context import ContextRanks
@@ -159,48 +160,23 @@ def place(
             f"strategy {strategy.parallelism} cannot be combined with tp, pp, cp or ep: use ddp "
             "or zero1 to zero3"
         )
-    problems += [p for kind in DIMENSIONS for p in kind.refused(record, layout, overrides)]
-    own: dict[str, Scalar] = {}
-    try:
-        own = _own_settings(record, layout, overrides)
-    except InvalidConfig as err:
-        problems += err.violations
-    if problems:
+    gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
+    of_model, of_layers = (Same(record), tuple(overrides.items())), _of_layers(layout)
+    own, refused = _own_settings(*of_model, of_layers)
+    if problems := [*problems, *refused]:
         raise InvalidConfig(problems)
-    part, config = workload, dict[str, Scalar]()
-    if isinstance(record, ModelRecord):
-        config = {**record.settings({}), **overrides}
-        part = record.build(**{**overrides, **own}) if own else workload
-    if part is not workload:
-        part = recomputed(
-            part,
-            strategy.recompute_modules,
-            strategy.recompute_layers,
-            strategy.program.recompute.stops_early,
-            exchanges=layout.ep > 1,
-        )
-        if strategy.recompute == "full" and strategy.program.recompute.full_includes_head:
-            part = head_recomputed(part)
-        part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
-    job = DividedJob(
-        record=record,
-        config=config,
-        workload=workload,
-        layout=layout,
-        strategy=strategy,
-        gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
+    part, config, tensor, context, expert = _divided(
+        *of_model, own, Same(workload), _in_layers(strategy), of_layers, gpus_per_node
     )
-    for kind in DIMENSIONS:
-        part = kind.divided(part, job)
     sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.program.pipeline.cut, config)
     return Placed(
         layout=layout,
-        gpus_per_node=job.gpus_per_node,
+        gpus_per_node=gpus_per_node,
         part=part,
         stages=_stages(part, layout, sizes, strategy),
-        tensor=TensorRanks.of(job),
-        context=ContextRanks.of(job),
-        expert=ExpertRanks.of(job),
+        tensor=tensor,
+        context=context,
+        expert=expert,
         overlap=strategy.overlap,
         ring_shares=_ring_shares(cluster),
         sends_whole=strategy.program.pipeline.sends_whole_output and not layout.sequence_parallel,
@@ -220,18 +196,90 @@ def _ring_shares(cluster: ClusterSpec) -> tuple[float, ...]:
     return (1.0, *(share / shares[-1] for share in shares))
 
 
+@lru_cache(maxsize=1000)
+def _in_layers(strategy: Strategy) -> Strategy:
+    """What the division of layers depends on, which is not the division of their state."""
+    return first_equal(replace(strategy, parallelism="ddp", shard_ranks=0, expert_ranks=1.0))
+
+
+@lru_cache(maxsize=1000)
+def _of_layers(layout: Layout) -> Layout:
+    """What the division of layers depends on, which is not their order in a pipeline."""
+    return first_equal(replace(layout, pp=1, vpp=1, stages=""))
+
+
+#: Settings of a model, or some of them, as a key of caches.
+_Settings = tuple[tuple[str, Scalar], ...]
+
+
+@lru_cache(maxsize=256)
 def _own_settings(
-    record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
-) -> dict[str, Scalar]:
-    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+    record: Same[ModelSource], overrides: _Settings, layout: Layout
+) -> tuple[_Settings, Sequence[str]]:
+    """(settings of one tensor and expert rank's part, every rule that this division breaks)."""
+    model, changed = record.it, dict(overrides)
+    refused = [p for kind in DIMENSIONS for p in kind.refused(model, layout, changed)]
     if min(layout.tp, layout.ep, layout.expert_tp) < 1:
-        return {}  # ``place`` reports the error in the layout
-    if isinstance(record, ModelRecord):
-        changed = record.model_copy(update={"config": {**record.config, **overrides}})
-        return tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
+        return (), refused  # ``place`` reports the error in the layout
+    if isinstance(model, ModelRecord):
+        whole = model.model_copy(update={"config": {**model.config, **changed}})
+        try:
+            own = tensor_overrides(whole, layout.tp, layout.ep, layout.expert_tp)
+        except InvalidConfig as err:
+            return (), [*refused, *err.violations]
+        return tuple(own.items()), refused
     if layout.tp > 1 or layout.ep > 1:
-        raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
-    return {}
+        refused.append(f"{model.name}: tensor parallelism needs a transformer record")
+    return (), refused
+
+
+class _Divided(NamedTuple):
+    """One rank's part of a model, all settings of the whole, and the ranks that divide layers."""
+
+    part: Workload
+    config: Mapping[str, Scalar]
+    tensor: TensorRanks
+    context: ContextRanks
+    expert: ExpertRanks
+
+
+@lru_cache(maxsize=256)
+def _divided(
+    record: Same[ModelSource], overrides: _Settings, own: _Settings, workload: Same[Workload],
+    strategy: Strategy, layout: Layout, gpus_per_node: int,
+) -> _Divided:  # fmt: skip
+    """The layers divided over tensor, context and expert ranks; ``own``: settings of a rank's part.
+
+    Jobs that differ in pipeline stages, or in how they shard their state, share it.
+    """
+    model = record.it
+    part, config = workload.it, dict[str, Scalar]()
+    if isinstance(model, ModelRecord):
+        config = {**model.settings({}), **dict(overrides)}
+        part = model.build(**{**dict(overrides), **dict(own)}) if own else part
+    if part is not workload.it:
+        part = recomputed(
+            part,
+            strategy.recompute_modules,
+            strategy.recompute_layers,
+            strategy.program.recompute.stops_early,
+            exchanges=layout.ep > 1,
+        )
+        if strategy.recompute == "full" and strategy.program.recompute.full_includes_head:
+            part = head_recomputed(part)
+        part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
+    job = DividedJob(
+        record=model,
+        config=config,
+        workload=workload.it,
+        layout=layout,
+        strategy=strategy,
+        gpus_per_node=gpus_per_node,
+    )
+    for kind in DIMENSIONS:
+        part = kind.divided(part, job)
+    ranks = TensorRanks.of(job), ContextRanks.of(job), ExpertRanks.of(job)
+    return _Divided(part, config, *ranks)
 
 
 def _stages(
