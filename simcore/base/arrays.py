@@ -98,11 +98,15 @@ def rare_collections() -> Iterator[None]:
     """Let Python look for unreachable cycles rarely within a ``with`` block or a function.
 
     It goes through all objects, of which a sweep keeps many (graphs and kernels of each form) and
-    hardly any in cycles. That takes a tenth of a sweep's time.
+    hardly any in cycles. That takes a tenth of a sweep's time. In the end all objects count as old
+    ones, which Python would otherwise go through at once.
     """
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # else the caller's own objects would no longer be frozen
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(*before)

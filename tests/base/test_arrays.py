@@ -1,7 +1,9 @@
-"""Distinct columns of an axis, and its stretches of equal values."""
+"""Distinct columns of an axis, its stretches of equal values, and when Python looks for cycles."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base import arrays
-from simcore.base.arrays import distinct_columns, equal_neighbours
+from simcore.base.arrays import distinct_columns, equal_neighbours, rare_collections
 
 #: Axes of one to three rows of few values: many equal columns, next to each other or not.
 AXES = st.integers(1, 40).flatmap(
@@ -38,3 +40,38 @@ def test_stretches_of_equal_values_make_up_the_row(row: list[float]) -> None:
     values = [row[i] for i in starts]
     assert np.repeat(values, lengths).tolist() == row
     assert all(a != b for a, b in pairwise(values)), "as long as they go"
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """No object is frozen, as in a program; ``conftest.py`` freezes those that it finds."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_python_looks_for_cycles_neither_within_nor_at_the_end() -> None:
+    """Ten thousand new objects, each of which would count; afterwards all of them are old ones."""
+    before, passes = gc.get_threshold(), list[str]()
+
+    def count(phase: str, _: object) -> None:
+        passes.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(count)
+    try:
+        with rare_collections():
+            made = [[n] for n in range(10_000)]
+        again = gc.get_count()[0]
+        assert not passes and again < len(made)
+    finally:
+        gc.callbacks.remove(count)
+    assert gc.get_threshold() == before and not gc.get_freeze_count()
+
+
+def test_objects_that_the_caller_froze_stay_frozen() -> None:
+    frozen = gc.get_freeze_count()
+    with rare_collections():
+        pass
+    assert gc.get_freeze_count() == frozen > 0
