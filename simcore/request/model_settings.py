@@ -52,8 +52,7 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
     height and width). Raises InvalidConfig where the model lacks such a setting, and where an
     option and ``--set`` give the same setting.
     """
-    settings = [option.name for option in OPTIONS if option.setting]
-    found: dict[str, Scalar] = {k: v for k in settings if (v := options.get(k)) is not None}
+    found: dict[str, Scalar] = {k: v for k in OPTIONS.settings if (v := options.get(k)) is not None}
     if layout := str(found.get("layout", "")).lower():
         found["layout"] = _LAYOUTS.get(layout.replace("-", "_"), layout)
     text = options.get("resolution")

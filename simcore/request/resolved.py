@@ -144,7 +144,7 @@ def as_written(cluster: ClusterSpec) -> tuple[int, ...]:
 
 def settings_in_effect(options: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, with the model's own value of those that are its settings."""
-    found = {o.name: settings[o.name] for o in OPTIONS if o.setting and o.name in settings}
+    found = {name: settings[name] for name in OPTIONS.settings if name in settings}
     return {**options, **found, "resolution": options.get("resolution") or _resolution(settings)}
 
 

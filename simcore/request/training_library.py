@@ -125,7 +125,7 @@ class Library:
         from simcore.strategy.programs.kinds import kind_of  # few programs have such facts
 
         has = record.settings({}) if isinstance(record, ModelRecord) else {}
-        stated = [o.name for o in OPTIONS if o.setting and options.get(o.name) is not None]
+        stated = [name for name in OPTIONS.settings if options.get(name) is not None]
         given = settings_given(options.get("settings"))
         facts = {
             **given, **has, **{name: options[name] for name in stated},

@@ -208,6 +208,7 @@ class OptionTable:
     """Options by name, iterated heading by heading and in order of registration.
 
     ``version`` counts the changes of the table: use it as the key of caches of derived values.
+    ``settings``: names of the options that are settings of a model.
     ``when_changed`` registers a callback, for derived values that cannot check the version
     whenever they are read (signatures of functions).
     """
@@ -216,6 +217,7 @@ class OptionTable:
         self.version = 0
         self._options: dict[str, Option] = {}
         self._by_heading: tuple[Option, ...] = ()
+        self.settings: tuple[str, ...] = ()
         self._callbacks: list[Callable[[], None]] = []
 
     def register(self, *options: Option) -> None:
@@ -250,6 +252,7 @@ class OptionTable:
         self.version += 1
         by_heading = sorted(self._options.values(), key=lambda o: HEADINGS.index(o.heading))
         self._by_heading = tuple(by_heading)
+        self.settings = tuple(o.name for o in self if o.setting)
         for callback in self._callbacks:
             callback()
 
