@@ -44,6 +44,18 @@ def test_flop_match_the_counter_and_the_closed_form() -> None:
     assert workload.forward_flop == pytest.approx(closed, rel=1e-12)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_texts_have_a_pooler_that_they_do_not_use(pooling: str) -> None:
+    """AutoModel loads it beside the layers; Sentence Transformers takes its rows from these."""
+    seq, hidden, layers = 64, 128, 3
+    sizes = {"layers": layers, "hidden": hidden, "heads": 2, "seq_len": seq}
+    workload = build(name="b", head="embedding", pooling=pooling, **sizes)
+    classifier = 2 * (hidden + 1)
+    assert build(name="b", **sizes).trainable_numel - workload.trainable_numel == classifier
+    closed = layers * (24 * seq * hidden**2 + 4 * seq**2 * hidden)
+    assert workload.forward_flop == pytest.approx(closed, rel=1e-12)
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_saved_storages_and_launches_match_the_module(attention: str) -> None:
     # sdpa: dropout inside the kernel saves no tensor; the reference leaves it out

@@ -296,3 +296,12 @@ def test_a_former_name_of_a_norm_still_counts() -> None:
         [block.ops for block in build(name="x", norm=norm, **sizes).blocks] for norm in norms
     )
     assert now == former != other
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_text_s_embedding_has_no_logits(tied: bool) -> None:
+    """Sentence Transformers takes the last token's row of the hidden states."""
+    sizes = {"layers": 2, "hidden": 64, "heads": 2, "vocab": 1000, "seq_len": 32, "tied": tied}
+    whole, texts = (build(name="g", loss=loss, **sizes) for loss in ("eager", "embedding"))
+    assert whole.forward_flop - texts.forward_flop == 2 * 32 * 64 * 1000
+    assert whole.trainable_numel - texts.trainable_numel == (0 if tied else 64 * 1000)

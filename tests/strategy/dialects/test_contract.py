@@ -114,7 +114,7 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
-        "arithmetic", "megatron_model", "megatron_stages", "line_record", "lines", "calls",
+        "arithmetic", "megatron_model", "megatron_stages", "line_choice", "line_record", "lines", "calls",
         "recipes", "runnable", "torchtitan_python", "torchtitan_run",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == {*MODULES, *LINE_MODULES}
