@@ -11,7 +11,7 @@ from dataclasses import replace
 from simcore.base.errors import SimcoreError
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.line_record import LINES, LineRecord, fold_key
-from simcore.strategy.dialects.lines import ANY_SCRIPT, FILES, LineDialect
+from simcore.strategy.dialects.lines import ANY_SCRIPT, FILES, JOINED, LineDialect
 from simcore.strategy.dialects.source import Source, beside
 
 
@@ -38,6 +38,7 @@ def chosen(
     named = [r for r in programs if best and len(fits.get(r.name, "")) == len(best)]
     own = not best.endswith(".py") or "/" in best
     keys = {fold_key(w.partition("=")[0]) for w in words if w.startswith("-")}
+    keys |= {found[1] for found in map(JOINED.match, words) if found}
     if len(named) == 1:
         return LineDialect(named[0].name, own=own)
     if not named and (own_file := [r for r in programs if r.started.given(words)]):

@@ -195,8 +195,11 @@ class LineRecord(DialectRecord):
 
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""
-        stated = (name for names in self.table() for name in names)
-        return frozenset((*self.without_effect()[0], *stated))
+        return frozenset((*self.without_effect()[0], *self.stated()))
+
+    def stated(self) -> frozenset[str]:
+        """Names of the keys that mean something."""
+        return frozenset(name for names in self.table() for name in names)
 
     def beside(self, other: LineRecord) -> LineRecord:
         """The record with those keys of another that it does not have; not what that inherits."""
@@ -238,7 +241,7 @@ def _complete(record: LineRecord) -> LineRecord:
 
 def _joined(own: LineRecord, base: LineRecord) -> LineRecord:
     """A record with those keys of another that it does not have."""
-    stated = {n for names in own.table() for n in names}
+    stated = own.stated()
     inherited: dict[str, tuple[Meaning, ...]] = {}
     for names, meanings in base.table().items():
         if left := [n for n in names if n not in stated]:

@@ -45,6 +45,9 @@ _OF_SECTION = ("name", "type", "enabled")
 _EVALUATION = re.compile(r"eval|valid|test|infer|sampl", re.IGNORECASE)
 #: A key of yacs and LazyConfig: SOLVER.BASE_LR.
 _PAIR = re.compile(r"^[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+$")
+_NUMBER = re.compile(r"^[\d.]+$")
+#: A one-letter flag with its number at once: -b256.
+JOINED = re.compile(r"^-([A-Za-z])(\d[\d.]*)$")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
 #: What records cannot express: functions by the names that records call them by (``before``,
@@ -71,13 +74,20 @@ class Arguments:
 
 
 def arguments(words: Sequence[str], record: LineRecord) -> Arguments:
-    """The flags of a line, and ``key=value`` and ``KEY value``; a path is no switch's value."""
+    """The flags of a line, and ``key=value`` and ``KEY value``.
+
+    A one-letter flag of the program may have its number at once: ``-b256``.
+    """
+    names = record.names() if any(map(JOINED.match, words)) else ()
     found: dict[str, list[str]] = {}
     spelt: dict[str, str] = {}
     loose: list[str] = []
     name = ""
     for word in (w for w in words if w != "--"):
         override = _OVERRIDE.match(word) if record.overrides else None
+        joined = JOINED.match(word)
+        if joined is not None and joined[1] in names and fold_key(word) not in names:
+            word = f"-{joined[1]}={joined[2]}"
         if word.startswith("-") and len(word) > 1 and not re.match(r"^-[\d.]", word):
             flag, equals, value = word.partition("=")
             name = fold_key(flag)
@@ -89,7 +99,7 @@ def arguments(words: Sequence[str], record: LineRecord) -> Arguments:
         elif record.pairs and _PAIR.match(word):
             name = fold_key(word)
             spelt[name], found[name] = word, []
-        elif name and not ("/" in word and name in record.switches()):
+        elif name and _belongs(word, name, found[name], record):
             found[name].append(word)
         else:
             name = ""
@@ -99,6 +109,14 @@ def arguments(words: Sequence[str], record: LineRecord) -> Arguments:
         text: Any = values[0] if len(values) == 1 else ",".join(values) or True
         _spread(key, _typed(text), spelt[key], given, spelt)
     return Arguments(given, spelt, tuple(loose))
+
+
+def _belongs(word: str, name: str, values: Sequence[str], record: LineRecord) -> bool:
+    """Whether a word is the flag's value; a path is no switch's, and none beside a number."""
+    if "/" not in word:
+        return True
+    numbers = bool(values) and all(map(_NUMBER.match, values))
+    return name not in record.switches() and not (numbers and name in record.stated())
 
 
 def _typed(value: Any) -> Any:

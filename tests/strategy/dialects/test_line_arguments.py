@@ -44,6 +44,25 @@ def test_flags_and_their_values(line: str, given: dict[str, Any], loose: tuple[s
     assert found.given == given and found.loose == loose
 
 
+@pytest.mark.parametrize(
+    ("line", "given", "loose"),
+    [
+        ("-b256 -j8 x", {"b": "256", "j8": "x"}, ()),
+        ("-b0.5", {"b": "0.5"}, ()), ("-bx -c3 -2", {"bx": True, "c3": "-2"}, ()),
+        ("-b 256 /data", {"b": "256"}, ("/data",)), ("-b /data", {"b": "/data"}, ()),
+        ("-d 1 /data", {"d": "1,/data"}, ()),
+    ],
+)  # fmt: skip
+def test_a_number_at_once_and_a_path_behind_a_number(
+    line: str, given: dict[str, Any], loose: tuple[str, ...]
+) -> None:
+    """argparse takes -b256 for -b 256; a path behind it is an argument of its own."""
+    keys = {"b": (Meaning(option="micro_batch"),), "c3": (Meaning(),)}
+    record = LineRecord(name="x", title="x", summary="", keys=keys, no_effect={"data": "d"})
+    found = arguments(line.split(" "), record)
+    assert found.given == given and found.loose == loose
+
+
 def test_overrides_where_the_program_takes_them() -> None:
     words = ["x", "a.b=1", "+c_d=2", "++e=[3,4]", "~f", "~g=5", "h=", "--i", "7", "j=k=8", "y"]
     found = arguments(words, LineRecord(name="x", title="x", summary="", overrides=True))
