@@ -114,8 +114,8 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
-        "arithmetic", "megatron_model", "megatron_stages", "line_choice", "line_record", "lines", "calls",
-        "recipes", "runnable", "torchtitan_python", "torchtitan_run",
+        "arithmetic", "megatron_model", "megatron_stages", "line_choice", "line_record", "lines",
+        "calls", "recipes", "runnable", "torchtitan_python", "torchtitan_run",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == {*MODULES, *LINE_MODULES}
     assert {*MODULES, *RECORDS.names()} == set(SHIPPED)
