@@ -57,6 +57,8 @@ _WORDS = tuple(
         r"\d+k|1m|deduped|v\d\.\d",
     )
 )
+#: A point as names of Python write it (ms-swift: llama3_1-8b-instruct; it has qwen1half too).
+_POINT = re.compile(r"(?<=\d)_(?=\d)")
 #: The image size in pixels that hubs append to a model's name (``convnext-tiny-224``).
 _SIZE = re.compile(r"[-_]\d{3}$")
 
@@ -250,12 +252,13 @@ def _base_of(name: str) -> str:
     if owner in ZOO_LISTS:
         return name
     last = last.rpartition("--")[2]  # a folder of the hub's cache: models--OWNER--NAME
-    first, *words = re.split("[-_]", last)
     forms = [name, last]
-    for left_out in _WORDS:
-        words = [word for word in words if not left_out.fullmatch(word)]
-        plain = "-".join((first, *words))
-        forms += [plain, f"{plain}-pt"]
+    for text in dict.fromkeys((last, _POINT.sub(".", last.replace("1half", "1.5")))):
+        first, *words = re.split("[-_]", text)
+        for left_out in _WORDS:
+            words = [word for word in words if not left_out.fullmatch(word)]
+            plain = "-".join((first, *words))
+            forms += [plain, f"{plain}-pt"]
     if found := next((form for form in forms if MODELS.path(form) is not None), None):
         return found
     hub_names = _hub_names(MODELS.folders())

@@ -35,6 +35,8 @@ from simcore.workload.resolve import record_named, resolve_model
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
         ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
         ("microsoft/Phi-3-medium-128k-instruct", "phi-3-medium"),
+        ("llama3_1-8b-instruct", "llama3-8b"),
+        ("qwen1half-7b-chat", "qwen1.5-7b"),
         ("Wan-AI/Wan2.1-T2V-14B-Diffusers", "wan2.1-14b"),
         ("black-forest-labs/FLUX.1-dev", "flux.1-dev"),
         # copies on a disk, and the hub's cache
