@@ -37,6 +37,8 @@ _USUAL: Mapping[str, tuple[Scalar, ...]] = {
     "attention": ("flash",), "loss": ("eager", "eager_freed", "eager_shifted"),
     "norm": ("rmsnorm",), "dropout": (0.0,), "expert_tokens": ("chosen_weighed", "all"),
 }  # fmt: skip
+#: The setting that says how experts' products and rows are computed.
+_EXPERTS = "joint_experts"
 #: torch's attention -> what it becomes under a mask that is a tensor.
 _UNDER_A_MASK: Mapping[Scalar, str] = {"flash": "masked", "flash_first": "masked_first"}
 #: Option that answers list as a default where it was not given.
@@ -155,7 +157,7 @@ class Library:
         if self._masked(has, options, record):
             masked["attention"] = _UNDER_A_MASK[has["attention"]]
         if self._run is None:
-            return masked
+            return {**self._of_modules(has, options, record), **masked}
         apart = set()
         if has.get("kv_rank"):  # down-projections stay separate products
             apart.add("fused_qkv")
@@ -173,6 +175,17 @@ class Library:
             if key in has and has[key] in _USUAL.get(key, (has[key],)) and key not in apart
         }
         return usual | {k: v for k, v in masked.items() if k not in apart}
+
+    def _of_modules(
+        self, has: Mapping[str, Any], options: Mapping[str, Any], record: ModelRecord
+    ) -> dict[str, Scalar]:
+        """How the library whose modules a plain loop runs computes experts; empty for others."""
+        plain = self.program.layers.plain_pytorch_modules
+        if not (plain and record.modules_of and has.get("experts")):
+            return {}
+        runs = modules_program(record.modules_of).runs
+        own = {} if runs is None else {k: v for k, v in runs.settings.items() if k == _EXPERTS}
+        return own if _EXPERTS not in settings_given(options.get("settings")) else {}
 
     def _masked(
         self, has: Mapping[str, Any], options: Mapping[str, Any], record: ModelRecord

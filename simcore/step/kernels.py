@@ -24,6 +24,7 @@ from simcore.step.transients import COMPUTE_KINDS, just_written
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import LayerPart, Strategy
 from simcore.workload.graph import (
+    AUXILIARY,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,
@@ -44,8 +45,7 @@ Array = NDArray[np.float64]
 WIDE = "gemm_wide"
 #: Matrix products of two activations, one per attention head or window: batched kernels.
 BATCHED = "gemm_batched"
-#: 16-bit matrix products whose rows are too badly aligned for NVIDIA's matrix units to load: they
-#: run on vector units.
+#: 16-bit products of rows too badly aligned for NVIDIA's matrix units to load: on vector units.
 UNALIGNED = "gemm_unaligned"
 #: fp32 and TF32 products for gradients of weights, of which no operand is contiguous along the
 #: depth: asynchronous matrix units take only 16-bit operands so.
@@ -54,8 +54,7 @@ ACROSS = "gemm_across"
 PLANES = "conv_planes"
 #: Convolutions that no kernel for matrix units supports: they run on vector units.
 VECTOR_CONV = "conv_vector_units"
-#: Matrix products of weights whose alignment lets matrix units load only this many elements at a
-#: time: number of elements -> kind.
+#: Products of weights aligned so that matrix units load only so many elements: elements -> kind.
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
 #: The same where one operand (backward's product for the input) or both (forward's) have rows along
 #: the depth: elements and operands -> kind. Gradients of weights have none.
@@ -65,8 +64,7 @@ BATCHED_LOADS = {elems: f"gemm_batched_load{elems}" for elems in NARROW_LOADS}
 FEW_LOADED = (*NARROW_LOADS.values(), *DEPTH_LOADS.values(), *BATCHED_LOADS.values())
 #: Bytes of one load from aligned rows.
 FULL_LOAD_BYTES = 16.0
-#: Depthwise convolutions (one channel per group) of channels-last tensors, which have other kernels
-#: than channels-first tensors.
+#: Depthwise convolutions (one channel per group) of channels-last tensors: kernels of their own.
 DEPTHWISE_LAST = "conv_depthwise_last"
 #: Softmax of rows of at most ``WARP_ROW`` elements (32 per lane), which a warp keeps in its
 #: registers. Longer rows take a thread block each, in another kernel (ATen SoftMax.cu; on P100 and
@@ -123,8 +121,7 @@ class KernelRow(NamedTuple):
 
 
 _SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "blocks": (2,)}
-#: Columns of the table: those of a row, ``count`` (runs in the phase), and ``backward`` (whether it
-#: runs at backward's rate).
+#: Columns of the table: those of a row, ``count`` (runs in the phase), ``backward`` (at its rate).
 COLUMNS = np.dtype([
     ("kind", np.intp),
     *((name, np.float64, _SHAPES.get(name, ())) for name in KernelRow._fields[1:]),
@@ -411,8 +408,6 @@ def _backward_phase(
     return np.concatenate(found, dtype=COLUMNS)
 
 
-#: Host work of a kernel of a program that does not issue PyTorch's operators one by one.
-ONE_ISSUE = np.array([1.0, 0.0])
 #: Kinds in the table -> kind whose host work they have (``hardware.class_figures.host_work``).
 _ISSUED_AS: dict[str, str] = {
     **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *FEW_LOADED), "gemm"),
@@ -423,10 +418,15 @@ _ISSUED_AS: dict[str, str] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1)
-def _host_work() -> Array:
-    """Issues and launches of eager kernels, forward and backward [2, kinds, 2]."""
+@lru_cache(maxsize=2)
+def _host_work(eager: bool) -> Array:
+    """Issues and launches of kernels by kind, forward and backward [2, kinds, 2].
+
+    If not ``eager``, one issue for all but auxiliary kernels.
+    """
     kinds = [_ISSUED_AS.get(kind, kind) for kind in KINDS]
+    if not eager:
+        return np.array([[(float(k != AUXILIARY), 0.0) for k in kinds]] * 2)
     return np.array([[host_work(k, backward=b) for k in kinds] for b in (False, True)])
 
 
@@ -462,9 +462,10 @@ def kernel_table(
         return np.add.reduceat((amounts.T * kernels["count"]).T, start)
 
     backward, kinds = kernels["backward"].astype(np.intp), kernels["kind"]
-    issued = kernels["calls"][:, None] * (_host_work()[backward, kinds] if eager else ONE_ISSUE)
+    work = _host_work(eager)
+    issued = kernels["calls"][:, None] * work[backward, kinds]
     casts = weight_casts(workload)[:, None] * bool(precision.cast_bytes)
-    casts = casts * (_host_work()[0, KINDS.index("elementwise")] if eager else ONE_ISSUE)
+    casts = casts * work[0, KINDS.index("elementwise")]
     issues = per_phase(kernels["issues"] + issued[:, 0]) + casts[:, 0]
     return KernelTable(
         kernels=kernels,

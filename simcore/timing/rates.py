@@ -59,6 +59,7 @@ from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.strategy.programs.mechanisms import ISSUERS, Issuer
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
 from simcore.workload.graph import (
+    AUXILIARY,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,
@@ -86,8 +87,7 @@ KIND_RATES = np.dtype([
     ("flop_per_s", np.float64), ("bytes_per_s", np.float64),
     ("wave_frac", np.float64), ("half_depth", np.float64), ("tile", np.float64, (2,)),
     ("turned_s_per_byte", np.float64), ("least_turned_s_per_byte", np.float64),
-    ("winograd", np.bool_),
-    ("block_slots", np.float64), ("clock_s", np.float64),
+    ("winograd", np.bool_), ("block_slots", np.float64), ("clock_s", np.float64),
 ], align=True)  # fmt: skip
 
 
@@ -195,7 +195,7 @@ _DENSE = (*DENSE_CONVS, PLANES)
 #: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
 STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", ACROSS: "gemm",
-    RECURRENT: "gemm", DEPTHWISE_LAST: "conv_depthwise",
+    RECURRENT: "gemm", AUXILIARY: "elementwise", DEPTHWISE_LAST: "conv_depthwise",
     PLANES: "conv_pointwise", VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys(LINEAR_ATTENTION, "elementwise"),
     **dict.fromkeys(FEW_LOADED, "gemm"),

@@ -24,7 +24,7 @@ KernelKind = Literal[
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4", "copy",
     "attention_cudnn", "attention_cudnn_first", "attention_cudnn_fp8", "attention_flash_first",
     "attention_newest", "attention_masked", "elementwise", "norm", "batch_norm",
-    "batch_norm_native", "softmax", "reduction", "gather", "recurrent", "causal_conv",
+    "batch_norm_native", "softmax", "reduction", "gather", "recurrent", "auxiliary", "causal_conv",
     "chunk_products", "chunk_products_by_channel", "chunk_states",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; rates are relative to FlashAttention-2's.
@@ -47,6 +47,9 @@ CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise",
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 #: Products of cuDNN's recurrent layers: torch.backends.cudnn.allow_tf32 is about them too.
 RECURRENT: KernelKind = "recurrent"
+#: Kernels that an operator launches beside its main one, as a sort does for each digit: they move
+#: bytes as elementwise ones do, and the host launches them without a call of an operator.
+AUXILIARY: KernelKind = "auxiliary"
 #: Batch norms by cuDNN, and by PyTorch's own kernels, which stand beside them in an op: those of
 #: which the precision runs (``Precision.native_norms``).
 CUDNN_NORM: KernelKind = "batch_norm"

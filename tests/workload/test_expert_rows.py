@@ -162,7 +162,7 @@ def test_experts_run_jointly_or_in_turn() -> None:
     """Products, activations and sums into tokens; the router has one product of its own."""
     joint, turns, apart = (
         build(**SMALL, **how)
-        for how in ({"joint_experts": True}, {"experts_in_turn": True}, {})
+        for how in ({"joint_experts": "products"}, {"experts_in_turn": True}, {})
     )  # fmt: skip
 
     def times(model: object, *names: str) -> float:

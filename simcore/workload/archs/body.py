@@ -327,10 +327,14 @@ class Body:
             self.param(f"{name}.bias", dim)
 
     def embedding(
-        self, name: str, rows: float, dim: int, vocab: int, *, weight: bool = True
-    ) -> None:
-        """Add a look-up in a table of ``vocab`` rows; ``weight=False``: of another block."""
-        op = ops.embedding(name, rows, dim, vocab)
+        self, name: str, rows: float, dim: int, vocab: int, *, weight: bool = True,
+        fused: bool = False,
+    ) -> None:  # fmt: skip
+        """Add a look-up in a table of ``vocab`` rows; ``weight=False``: of another block.
+
+        ``fused``: a compiler adds up its gradient.
+        """
+        op = ops.embedding(name, rows, dim, vocab, fused=fused)
         self.add(op if self.trains else Op(name=name, fwd=op.fwd))
         if weight:
             self.param(f"{name}.weight", vocab * dim)

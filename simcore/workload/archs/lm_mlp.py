@@ -332,6 +332,31 @@ def _in_turn(op: Op, experts: float) -> Op:
     return replace(op, fwd=fwd, bwd=bwd)
 
 
+def _exchange(
+    e: Experts, run: Implementation, tokens: float, width: int, copies: float, awaited: int | None
+) -> tuple[Op, Op, Op]:
+    """The ops that choose experts, dispatch rows to them, and combine what they make of these.
+
+    ``awaited``: ``awaited_experts`` of ``ops.dispatch``.
+    """
+    every = e.expert_tokens == "all"
+    if run.joint_experts == "looked_up" and e.top_groups >= e.expert_groups and not every:
+        from simcore.workload.ops import expert_lookups as by
+
+        return (
+            by.route_looked_up("route", tokens, e.choices, e.top_k),
+            by.dispatch_looked_up("dispatch", tokens, width, copies),
+            by.combine_looked_up("combine", tokens, width, copies),
+        )
+    weighed = not run.weighed_early and not every
+    fused = run.weighed_early
+    return (
+        ops.route("route", tokens, e.choices, e.top_k, e.expert_groups, e.top_groups),
+        ops.dispatch("dispatch", tokens, width, copies, fused=fused, awaited_experts=awaited),
+        ops.combine("combine", tokens, width, copies, weighed=weighed),
+    )
+
+
 def experts(
     body: Body, s: MlpShape, e: Experts, run: Implementation, share: RankShare, reads: str
 ) -> None:
@@ -351,7 +376,7 @@ def experts(
     gated = s.kind in GATED
     parts = (("gate", "up") if run.expert_apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * ffn // len(parts)) if gated else ffn
-    joint = run.fused_experts or run.joint_experts
+    joint = run.fused_experts or run.joint_experts != "none"
     looped = run.weighed_early and not run.experts_in_turn
     first = [
         ops.grouped_linear(
@@ -379,13 +404,10 @@ def experts(
         )  # fmt: skip
     times = float(local if run.experts_in_turn else 1)
     between = tuple(_in_turn(op, times) for op in between)
-    body.add(ops.route("route", tokens, e.choices, e.top_k, e.expert_groups, e.top_groups))
     every = e.expert_tokens == "all"
-    one_by_one = 0 if joint else local
-    sent = ops.dispatch(
-        "dispatch", tokens, width, copies, fused=run.weighed_early,
-        awaited_experts=one_by_one if run.waits_for_counts else None,
-    )  # fmt: skip
+    awaited = (0 if joint else local) if run.waits_for_counts else None
+    routed, sent, back = _exchange(e, run, tokens, width, copies, awaited)
+    body.add(routed)
     with body.within("exchange"):
         body.add(
             _in_turn(sent, times),
@@ -405,11 +427,8 @@ def experts(
             body.add(weighed_bias(rows, width, local))
     with body.within("exchange"):
         body.add(
-            *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
-            ops.combine(
-                "combine", tokens, width, copies, weighed=not run.weighed_early and not every
-            ),
-        )
+            *(ops.regroup(f"combine.{move}", rows, width) for move in moves), back,
+        )  # fmt: skip
     if e.zero_experts:  # a token itself, weighted
         body.add(
             ops.binary(

@@ -430,8 +430,8 @@ class Implementation:
       not include their clamps; ``gradients_in_place``: of dense layers, they write the gradients of
       gate and up over these (Liger-Kernel, ops/swiglu.py and geglu.py).
     - ``expert_apart``: gate and up of experts are two products. ``fused_experts``: the activation
-      is in the products' kernels, one for all experts; ``joint_experts``: one kernel computes a
-      product of all experts (torch's grouped_mm), the activation another one;
+      is in the products' kernels, one for all experts; ``joint_experts`` products: one kernel
+      computes a product of all (torch's grouped_mm); looked_up: between PyTorch's look-ups of rows;
       ``experts_in_turn``: a Python loop runs one expert after the other, each with kernels of its
       own. ``expert_tile``: rows of a tile of joint products whose tiles do not begin with an
       expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they do.
@@ -466,7 +466,7 @@ class Implementation:
     gradients_in_place: bool = False
     expert_apart: bool = False
     fused_experts: bool = False
-    joint_experts: bool = False
+    joint_experts: str = "none"
     expert_tile: int = 0
     experts_in_turn: bool = False
     expert_bias_apart: bool = False

@@ -64,6 +64,7 @@ _CHOICES = {
     "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich", "after"),
     "values": ("own", "normed", "keys"),
+    "joint_experts": ("none", "products", "looked_up"),
     "expert_tokens": ("chosen", "chosen_weighed", "all"),
     "loss": (
         "eager",
@@ -108,7 +109,7 @@ class Adapting:
 def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
     body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
     width = ends.embedding_width or hidden
-    body.embedding("tokens", seq, width, vocab)
+    body.embedding("tokens", seq, width, vocab, fused=m.run.compiled)
     if width != hidden:
         body.linear("project_in", seq, width, hidden, reads="tokens")
     if ends.scaled_embedding:
@@ -250,7 +251,7 @@ def _next_token(m: Model, vocab: int, routed: bool) -> Body:
     body = layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     if body.trains:
-        body.add(ops.embedding(NEXT_TOKENS, seq, hidden, vocab))
+        body.add(ops.embedding(NEXT_TOKENS, seq, hidden, vocab, fused=m.run.compiled))
     body.norm("embedding.norm", seq, hidden, m.norms.norm)
     body.norm("hidden.norm", seq, hidden, m.norms.norm)
     body.add(ops.copy("mtp.cat", 2 * m.elems))

@@ -1,10 +1,18 @@
-"""Look-ups in tables, and the loss at the end."""
+"""Look-ups in tables, sorts of indices that their gradients need, and the loss at the end.
+
+Rows that were looked up several times have several gradients. To add them in one order PyTorch
+sorts the indices: ``embedding_dense_backward`` (ATen native/cuda/Embedding.cu), ``index_put_`` with
+accumulation, which is the gradient of ``x[index]`` (Indexing.cu), ``sort`` itself (Sort.cu). CUB's
+radix sort is a chain of small kernels and memory clears that one call launches.
+"""
 
 from __future__ import annotations
 
+from math import ceil, log2
+
 from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES, INT64_BYTES, KIB
-from simcore.workload.graph import Affine, Kernel, KernelKind, Op
+from simcore.workload.graph import AUXILIARY, Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.products import linear
 from simcore.workload.saved import Saved
 
@@ -13,17 +21,96 @@ from simcore.workload.saved import Saved
 BLOCK_ROW = int(48 * KIB / FP32_BYTES)
 #: The op of a language model's loss that copies and holds the logits of all its tokens.
 WHOLE_LOGITS = "loss.logits"
+#: Bits of a digit, by which one pass sorts (CUB, tuning_radix_sort.cuh, ONESWEEP_RADIX_BITS).
+DIGIT_BITS = 8
+#: Bits of an index (int64). ``embedding_dense_backward`` and ``sort`` sort by all of them.
+INDEX_BITS = 8 * int(INT64_BYTES)
+#: Launches of a sort beside its passes: two clears, a histogram of all digits and its sums; of a
+#: pass: a clear and the pass (CUB of CUDA 13.0, dispatch_radix_sort.cuh, InvokeOnesweep).
+SORT_LAUNCHES, PASS_LAUNCHES = 4.0, 2.0
+#: Kernels of PyTorch that ``index_put_`` launches before it sorts: the remainder by the size, the
+#: product with the stride, the quotient, a range (Indexing.cu, computeLinearIndex and
+#: index_put_with_sort_kernel).
+INDEX_KERNELS = 4.0
+#: Kernels that ``embedding_dense_backward`` launches between its sort and its sums: the distinct
+#: indices (two), parts of each, their offsets (two), their number, their beginnings
+#: (EmbeddingBackwardKernel.cu, embedding_backward_cuda_kernel).
+SEGMENT_LAUNCHES = 7.0
+#: Indices of an embedding up to which one kernel adds all gradients, unsorted (Embedding.cu).
+UNSORTED_INDICES = 3072
+#: Bits of a number of rows up to 65,536: those of a micro-batch, where its size is not known.
+LEAST_BITS = 16
 
 
-def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
-    """A gather in forward and a dense scatter-add over the whole table in backward.
+def index_bits(rows: float) -> int:
+    """Bits by which indices into ``rows`` rows of a sample are sorted, at least ``LEAST_BITS``."""
+    return max(LEAST_BITS, ceil(log2(max(rows, 2.0))))
 
+
+def sort_launches(bits: int = INDEX_BITS) -> float:
+    """Kernels and clears of one radix sort by ``bits`` bits.
+
+    One kernel sorts up to 2,304 pairs by itself (SingleTilePolicy); a micro-batch has more.
+    """
+    return SORT_LAUNCHES + PASS_LAUNCHES * ceil(bits / DIGIT_BITS)
+
+
+def radix_sort(rows: float, bits: int = INDEX_BITS) -> Kernel:
+    """``rows`` indices a sample sorted by ``bits`` bits, each with the place that it came from.
+
+    A pass reads and writes both; the histogram reads the indices once.
+    """
+    moved = (1.0 + 4.0 * ceil(bits / DIGIT_BITS)) * INT64_BYTES
+    return Kernel(kind=AUXILIARY, raw_bytes=moved * rows, launches=sort_launches(bits))
+
+
+def added_at_indices(
+    indices: float, into: float, *, low: float = 0.0, raw_bytes: float = 0.0
+) -> tuple[Kernel, ...]:
+    """The gradient of ``x[index]``: rows added into zeros in the order of sorted indices.
+
+    ``indices`` a sample, into ``into`` rows. ``low``, ``raw_bytes``: elements or bytes of the rows'
+    gradients; the sums have as many columns, are cleared, and are read and written for each row.
+    """
+    share, every = into / indices, INT64_BYTES * indices
+    return (
+        Kernel(kind="elementwise", low=share * low, raw_bytes=share * raw_bytes),
+        Kernel(kind=AUXILIARY, raw_bytes=2.0 * INDEX_KERNELS * every, launches=INDEX_KERNELS),
+        radix_sort(indices, index_bits(into)),
+        Kernel(kind="gather", low=3.0 * low, raw_bytes=3.0 * raw_bytes + 2.0 * every),
+    )
+
+
+def embedding_gradient(tokens: float, dim: int, vocab: float) -> tuple[Kernel, ...]:
+    """The gradient of a table of ``vocab`` rows: zeros, into which sums of sorted rows are written.
+
+    Rows of one index are added ten at a time into fp32 sums, which a second kernel adds. Up to
+    ``UNSORTED_INDICES`` one kernel adds all without a sort; a micro-batch has more.
+    """
+    rows, parts = tokens * dim, FP32_BYTES * tokens * dim
+    every = INT64_BYTES * tokens
+    return (
+        Kernel(kind=AUXILIARY, weight=vocab * dim),
+        Kernel(kind=AUXILIARY, raw_bytes=every),
+        radix_sort(tokens),
+        Kernel(kind=AUXILIARY, raw_bytes=2.0 * SEGMENT_LAUNCHES * every, launches=SEGMENT_LAUNCHES),
+        Kernel(kind="gather", high=rows, raw_bytes=parts + every),
+        Kernel(kind=AUXILIARY, high=rows, raw_bytes=parts),
+    )
+
+
+def embedding(name: str, tokens: float, dim: int, vocab: int, *, fused: bool = False) -> Op:
+    """A gather in forward; in backward a gradient of the whole table, to which rows are added.
+
+    ``fused``: a compiler adds them in one kernel; otherwise they are sorted first.
     Saves int64 indices.
     """
     rows = tokens * dim
     fwd = Kernel(kind="gather", high=2 * rows, raw_bytes=8.0 * tokens)
-    bwd = Kernel(kind="gather", high=2 * rows, raw_bytes=8.0 * tokens, weight=float(vocab) * dim)
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=8.0 * tokens))
+    bwd = embedding_gradient(tokens, dim, vocab)
+    if fused:
+        bwd = (replace(fwd, weight=float(vocab) * dim),)
+    return Op(name=name, fwd=(fwd,), bwd=bwd, saved=Saved(raw_bytes=8.0 * tokens))
 
 
 def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False) -> Op:
@@ -72,7 +159,8 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
     bwd = [Kernel(kind="reduction", high=elems, weight=weight)]
     if table_rows:
         fwd.insert(0, Kernel(kind="gather", weight=2 * weight))
-        bwd.append(Kernel(kind="gather", weight=weight + float(table_rows) * dim))
+        bwd.append(Kernel(kind=AUXILIARY, weight=float(table_rows) * dim))
+        bwd.append(Kernel(kind="gather", weight=2 * weight))
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
 
 

@@ -15,6 +15,7 @@ from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
 from simcore.workload.ops.products import DRAWN_SCORE, conv_kind, plane_bytes
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
+from simcore.workload.trace.lookups import lookup_kernels
 from simcore.workload.trace.record import KernelRecord, Piece
 from simcore.workload.trace.recurrent import is_recurrent, recurrent_kernels
 
@@ -208,6 +209,8 @@ def kernels_of(
         return (KernelRecord(kind, flop, reads, writes, dims, launches, indexed=drawn),)
     if is_recurrent(name, args):
         return recurrent_kernels(name, args, of)
+    if kind == "gather" and (several := lookup_kernels(name, args, out, of)) is not None:
+        return several
     if kind == "gemm":
         product = _gemm(name, args)
         flop, dims = product or (0, (1, 1, 1, 1))
