@@ -289,7 +289,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
     if inputs.cluster is not None:
         tries.problems += single_refused(options.get("strategy"), inputs.cluster.n_gpus)
         tries.problems += _strategy_violations(strategy, inputs.cluster)
-    return strategy
+    return first_equal(strategy)
 
 
 def _not_swapped(workload: Workload, blocks: int) -> list[str]:
@@ -314,7 +314,7 @@ def _placed(
     how = strategy
     tries.make("placed", lambda: _place(inputs, tries["workload"], how, overrides))
     placed: Placed | None = tries.get("placed")
-    if placed is not None:
+    if placed is not None and strategy.expert_ranks != placed.layout.data_ranks_of_expert:
         strategy = replace(strategy, expert_ranks=placed.layout.data_ranks_of_expert)
     if "placed" in tries and inputs.options.get("global_batch") is not None:
         accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)

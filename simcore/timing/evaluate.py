@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simcore.base.arrays import TINY, Array, NDArray
-from simcore.base.record import dataclass, replace
+from simcore.base.record import dataclass, first_equal, replace
 from simcore.request.resolved import Loading
 from simcore.step.graph import Timeline, makespan_s, schedule
 from simcore.step.kernels import KernelTable, joined_table, table_of
@@ -133,7 +133,9 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
 @lru_cache(maxsize=1000)
 def without_recompute(strategy: Strategy) -> Strategy:
     """What a strategy has in common with those that differ from it in recompute alone."""
-    return replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
+    return first_equal(
+        replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
+    )
 
 
 @lru_cache(maxsize=1000)
