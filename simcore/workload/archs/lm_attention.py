@@ -11,7 +11,7 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import Attention, Gate, Indexer
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
-from simcore.workload.saved import Saved
+from simcore.workload.saved import NOTHING, Saved
 
 #: Kernels of fused attention by name. flash: torch's own choice (cuDNN's on Hopper and data-centre
 #: Blackwell, else FlashAttention-2); flash_first: the same before PyTorch 2.10, cuDNN's on
@@ -65,7 +65,7 @@ class AttentionShape:
     - ``inner_norm``: the last product's input passes a norm.
     - ``norm``: kind of the norms of q and k. ``kernel``: one of ``ATTENTIONS``.
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
-      computes them.
+      computes them; ``tables``: ``rope_tables`` of the model.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
     - ``given_kv``: keys and values are those of an earlier layer.
     - ``indexer``: that of the model; ``selects``: this layer has it; ``selected``: tokens that
@@ -82,6 +82,7 @@ class AttentionShape:
     out_bias: bool = False
     rotated: int = 0
     fused: bool = False
+    tables: int = 0
     drop: bool = False
     drop_joined: bool = False
     gate: Gate = Gate()
@@ -129,15 +130,15 @@ def rope_fused(name: str, elems: float) -> Op:
     return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
 
-def rope(name: str, elems: float, passed: float = 0.0) -> Op:
+def rope(name: str, elems: float, passed: float = 0.0, tables: float = 0.0) -> Op:
     """``x cos + rotate_half(x) sin``: forward mul, neg (half), cat, mul, add.
 
     Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
-    saved except the cosines and sines of one sequence, which all layers share. ``passed``: elements
-    without rotary positions, which are joined to the others. Heads are strided and cosines and
-    sines are broadcast over them, so that most kernels address elements one by one. Under autocast
-    cosines are fp32, and so are products and sum, which attention casts; backward casts their
-    gradients.
+    saved except the cosines and sines: those of one sequence, which all layers share, or
+    ``tables``, elements that this layer keeps. ``passed``: elements without rotary positions, which
+    are joined to the others. Heads are strided and cosines and sines are broadcast over them, so
+    that most kernels address elements one by one. Under autocast cosines are fp32, and so are
+    products and sum, which attention casts; backward casts their gradients.
     """
     fwd = [
         Kernel(
@@ -167,7 +168,8 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
         both = elems + passed  # parts of heads
         fwd.append(Kernel(kind="copy", low=2 * both, indexed=both))
         bwd.append(Kernel(kind="copy", low=3 * both, launches=2.0, indexed=both))
-    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
+    saved = Saved(high=tables) if tables else NOTHING
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved)
 
 
 def _project(body: Body, s: AttentionShape, reads: str) -> None:
@@ -219,10 +221,10 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
-        share = s.rotated / s.own.head_dim
+        share, tables = s.rotated / s.own.head_dim, s.tables / 2 * s.seq * s.rotated
         turned = [
-            rope("rope.q", q * share, q * (1 - share)),
-            rope("rope.k", kv * share, kv * (1 - share)),
+            rope("rope.q", q * share, q * (1 - share), tables),
+            rope("rope.k", kv * share, kv * (1 - share), tables),
         ]
         body.add(
             *(ops.in_fp32(op) if wide else op for op in turned),

@@ -104,8 +104,7 @@ class Gate:
 
     - ``gated_attention``: a sigmoid of a second result of q's product (Qwen3-Next); ``gate_apart``:
       of a product of its own (Trinity). ``head_gate``: that of a narrow product, one number for
-      each head (Step 3.5).
-    - ``gate_softplus``: softplus in fp32 instead of the sigmoid (Laguna).
+      each head (Step 3.5). ``gate_softplus``: softplus in fp32 instead of the sigmoid (Laguna).
     """
 
     gated_attention: bool = False
@@ -235,14 +234,12 @@ class Experts:
     - ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: a sigmoid weights
       its result.
     - ``expert_latent``: width to which rows are projected before dispatch, and from which after
-      combination (0: experts are as wide as the model; Nemotron 3 Super; Megatron-Core,
-      moe_layer.py).
+      combination (0: as wide as the model; Nemotron 3 Super; Megatron-Core, moe_layer.py).
     - ``zero_experts``: experts that return their input, among which the router chooses too
       (LongCat-Flash 2025): of ``top_k`` choices only the share ``experts / (experts +
       zero_experts)`` is computed, with balanced routing.
-    - ``expert_norm``: the mixture's result passes a norm (A.X K1).
-    - ``expert_pattern``: ``e`` experts, ``d`` dense, ``n`` neither; empty: experts if there are
-      any.
+    - ``expert_norm``: the mixture's result passes a norm (A.X K1). ``expert_pattern``: ``e``
+      experts, ``d`` dense, ``n`` neither; empty: experts if there are any.
     - ``expert_tokens``: tokens that an expert computes: chosen, those that chose it;
       chosen_weighed, the same in a model that multiplies an expert's input by the routing weight
       (Llama 4); all, so that those that did not choose it are zeros (transformers,
@@ -372,6 +369,8 @@ class Ends:
 
     - ``max_positions``: rows of a table of learned positions (0: ``seq_len``), without
       ``extra_positions`` that are not used. ``embedding_width``: 0 means hidden.
+    - ``rope_tables``: sines and cosines of its samples' positions that each layer looks up, for q
+      and for k (4), and keeps for backward; 0: one sequence's serve all layers.
     - ``tied``: the head's weight is the embedding's. ``scaled_embedding``, ``scaled_logits``:
       multiplied by a constant (Granite). ``logit_softcap``: logits are capped.
     - ``next_tokens``: multi-token prediction modules after the last layer.
@@ -382,6 +381,7 @@ class Ends:
     positions: str = "learned"
     max_positions: int = 0
     extra_positions: int = 0
+    rope_tables: int = 0
     embedding_norm: bool = False
     embedding_width: int = 0
     scaled_embedding: bool = False

@@ -280,7 +280,7 @@ def _shapes(
         return AttentionShape(
             seq=seq, hidden=hidden, own=own, norm=norms.norm, kernel=run.attention,
             qkv_bias=sizes.biased(own.qkv_bias), out_bias=sizes.biased(own.out_bias),
-            rotated=rotated, fused=run.rope_is_fused, drop=drop,
+            rotated=rotated, fused=run.rope_is_fused, tables=model.ends.rope_tables, drop=drop,
             drop_joined=run.fused_pointwise and norms.residual == "serial",
             indexer=model.indexer, gate=model.gate, inner_norm=norms.inner_norms,
         )  # fmt: skip
