@@ -27,11 +27,11 @@ from simcore.hardware.paths import cluster_paths
 from simcore.memory.moments import Moments, Walked, moments_of
 from simcore.request.resolved import Request
 from simcore.step.parallel import blocks_ahead, outer_layers_stay
-from simcore.step.transients import saved_bytes, storages, swapped_base
+from simcore.step.transients import output_bytes, saved_bytes, storages, swapped_base
 from simcore.strategy.layout import Layout
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block, Frozen, Workload
+from simcore.workload.graph import BUFFERED_LOGITS, JOINED_LOGITS, Block, Frozen, Workload
 
 
 class SavedActivations(NamedTuple):
@@ -128,12 +128,28 @@ def stub_bytes(workload: Workload, p: Precision) -> float:
     return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
 
 
+def rests_of_loss(workload: Workload, p: Precision) -> float:
+    """Bytes per sample that logits leave of the blocks which they are cut from.
+
+    Logits that stay in a pipeline's buffer over the next micro-batch, and the parts that tensor
+    ranks gather and join, are put into blocks that the loss has freed. Its tensors are larger
+    (fp32), so that the next one does not fit into what is left. Replays of last stages
+    (docs/memory.md) have holes as large as the difference, once for the buffer and once for the
+    parts.
+    """
+    first, last = (workload.blocks[workload.order[end]] for end in (0, -1))
+    cut = [saved_bytes(op.saved, p) for op in first.ops if op.name == BUFFERED_LOGITS]
+    cut += [output_bytes(op, p) for op in last.ops if op.name == JOINED_LOGITS]
+    of_loss = max((saved_bytes(op.saved, p) for op in last.ops), default=0.0) if cut else 0.0
+    return sum(max(of_loss - n_bytes, 0.0) for n_bytes in cut)
+
+
 class PartSizes(NamedTuple):
     """Sizes that the memory of a part of a model is computed from; arrays [N] or [C].
 
     Element counts are those of ``Workload``; bytes are those of ``SavedActivations``, of frozen
     networks (live in their forward, with a sample; resident), of the base of adapters (all, routed
-    experts', and ``swapped_base``), and of ``stub_bytes``.
+    experts', and ``swapped_base``), of ``stub_bytes``, and of ``rests_of_loss``.
     """
 
     trainable_numel: Array
@@ -149,6 +165,7 @@ class PartSizes(NamedTuple):
     routed_base: Array
     swapped_base: Array
     stubs: Array
+    rests: Array
 
 
 def _sizes(w: Workload, p: Precision, saved: SavedActivations, swapped: int) -> tuple[float, ...]:
@@ -159,7 +176,7 @@ def _sizes(w: Workload, p: Precision, saved: SavedActivations, swapped: int) -> 
         w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
         w.largest_param_numel, saved.kept, saved.inputs, transient,
         resident + w.buffers_numel * p.param_bytes, *frozen_base(w, p),
-        swapped_base(w, p, swapped), stub_bytes(w, p),
+        swapped_base(w, p, swapped), stub_bytes(w, p), rests_of_loss(w, p),
     )  # fmt: skip
 
 

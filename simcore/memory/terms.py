@@ -396,7 +396,7 @@ class RankJob:
     ``recomputed``: whether the layers of each part are checkpointed; empty: as the strategy says.
     ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     ``stuck_frac``: holes between the allocator's blocks that it cannot return to the device, over
-    what comes and goes in a step.
+    what comes and goes in a step; 0: there are none.
     """
 
     whose: Workload | tuple[Workload, ...]
@@ -446,7 +446,7 @@ def peak_of(job: RankJob) -> Found:
         set_up=set_up,
         waiting=waiting,
         rounding=step.rounding,
-        stuck=job.stuck_frac * step.stuck,
+        stuck=job.stuck_frac * step.stuck + (job.stuck_frac > 0) * sizes.rests * micro_batch,
         waiting_stuck=job.stuck_frac * waiting * ~parts.recomputed[part],
     )
     return Found(parts, part, sizes, state, step, moments, beside, peak)

@@ -15,6 +15,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass, replace
 from simcore.workload.archs.lm_layer import ATTENDING, last_products
 from simcore.workload.graph import (
+    BUFFERED_LOGITS,
     NEXT_TOKENS,
     TIE,
     Block,
@@ -321,19 +322,23 @@ def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     """The part with its buffers; equal parts are one object, as those of ``stretch``."""
     layer = next(b for b in part.blocks if b.recomputable)
     logits = max(op.saved.widest for op in part.blocks[part.order[-1]].ops)
-    buffers = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
-    if buffers == NOTHING:
+    kept = {
+        "kept": layer.boundary * copies,
+        BUFFERED_LOGITS: Saved(raw_bytes=logits_bytes * logits),
+    }
+    ops = tuple(Op(name=name, fwd=(), saved=n) for name, n in kept.items() if n != NOTHING)
+    if not ops:
         return part
     # The buffers come before all other blocks, so that they are held until the backward of the
     # stage's first layer has run.
-    blocks = (_buffers(buffers), *part.blocks)
+    blocks = (_buffers(ops), *part.blocks)
     return part.replace(blocks=blocks, order=(0, *(b + 1 for b in part.order)))
 
 
 @lru_cache(maxsize=256)
-def _buffers(size: Saved) -> Block:
-    """A block that does nothing but keep so many bytes."""
-    return Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=size),))
+def _buffers(ops: tuple[Op, ...]) -> Block:
+    """A block that does nothing but keep what these ops save; equal ones are one object."""
+    return Block(name="pipeline buffers", ops=ops)
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -134,6 +134,7 @@ def test_sizes_of_two_parts() -> None:
         "routed_base": [2 * 1 * 2, 0],
         "swapped_base": [3 * 2, 0],
         "stubs": [0, 0],
+        "rests": [0, 0],
     }
     assert parts.storage_bytes.tolist() == [[6, 4], [14, 0], [4, 0]]
     assert parts.storage_count.tolist() == [[1, 1], [2, 0], [2, 0]]

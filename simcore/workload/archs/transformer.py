@@ -40,7 +40,7 @@ from simcore.workload.archs.lm_settings import (
     LanguageModel,
     Sizes,
 )
-from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
+from simcore.workload.graph import JOINED_LOGITS, NEXT_TOKENS, TIE, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         )
     if run.gathered_logits and run.loss_vocab > vocab:  # the whole vocabulary, not a rank's part
         vocab = run.loss_vocab
-        body.add(ops.copy("head.join", float(seq * vocab)))
+        body.add(ops.copy(JOINED_LOGITS, float(seq * vocab)))
     body.add(*_loss("loss", seq, vocab, run))
     if run.logit_metrics:
         body.add(ops.logit_metrics("metrics", seq, vocab, run.logit_metrics))
