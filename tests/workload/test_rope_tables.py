@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from simcore.strategy.precision import PRECISIONS
 from simcore.step.transients import saved_bytes
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.models import MODELS
 
 
