@@ -31,7 +31,8 @@ from simcore.step.transients import output_bytes, saved_bytes, storages, swapped
 from simcore.strategy.layout import Layout
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import BUFFERED_LOGITS, JOINED_LOGITS, Block, Frozen, Workload
+from simcore.workload.graph import Block, Frozen, Workload
+from simcore.workload.saved import BUFFERED_LOGITS, JOINED_LOGITS
 
 
 class SavedActivations(NamedTuple):

@@ -61,8 +61,6 @@ FULL_LOAD = 8
 #: table. ``NEXT_TOKENS`` looks up the next tokens for a module that predicts further tokens.
 TIE = "tie"
 NEXT_TOKENS = "mtp.tokens"
-#: Names of ops that hold logits outside the loss: a pipeline's buffer, and what tensor ranks join.
-BUFFERED_LOGITS, JOINED_LOGITS = "logits", "head.join"
 
 
 class Affine(NamedTuple):

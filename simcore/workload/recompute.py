@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from simcore.base.errors import UnknownName
 from simcore.base.record import dataclass, replace
-from simcore.workload.graph import FLASH_KINDS, JOINED_LOGITS, Block, Kernel, Op, Workload
-from simcore.workload.saved import NOTHING, Saved
+from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
+from simcore.workload.saved import JOINED_LOGITS, NOTHING, Saved
 
 #: Name of the block after the layers, and of the product in it.
 _HEAD = "head"

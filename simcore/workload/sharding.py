@@ -15,7 +15,6 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass, replace
 from simcore.workload.archs.lm_layer import ATTENDING, last_products
 from simcore.workload.graph import (
-    BUFFERED_LOGITS,
     NEXT_TOKENS,
     TIE,
     Block,
@@ -27,7 +26,7 @@ from simcore.workload.graph import (
     weight_grad_numel,
 )
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.saved import NOTHING, Saved
+from simcore.workload.saved import BUFFERED_LOGITS, NOTHING, Saved
 
 #: Settings that tensor ranks divide, by architecture; other architectures cannot be divided.
 _DIVIDED = {

@@ -40,8 +40,8 @@ from simcore.workload.archs.lm_settings import (
     LanguageModel,
     Sizes,
 )
-from simcore.workload.graph import JOINED_LOGITS, NEXT_TOKENS, TIE, Kernel, Op, Workload
-from simcore.workload.saved import Saved
+from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
+from simcore.workload.saved import JOINED_LOGITS, Saved
 
 if TYPE_CHECKING:
     from simcore.workload.archs.lm_mixers import MixerShape
