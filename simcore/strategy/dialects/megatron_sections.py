@@ -1,4 +1,4 @@
-"""Programs that configure Megatron-Core in sections: Megatron-Bridge, NeMo 2.
+"""Programs that configure Megatron-Core in sections: Megatron-Bridge, NeMo 1 and 2.
 
 Their keys are fields of Megatron-Core's and Megatron-LM's own dataclasses, which Megatron-LM makes
 flags of: ``model.tensor_model_parallel_size`` is ``--tensor-model-parallel-size``. So they are read
@@ -56,6 +56,30 @@ _OF_SWIFT: dict[str, Any] = {
     "moe-grouped-gemm": True, "attention-backend": "flash",
 }  # fmt: skip
 _CALLED_BY_SWIFT = {"max-length": "seq-length"}
+#: NeMo 1's defaults (conf/megatron_gpt_config.yaml of 382c533a, lines 45-73), and its names of
+#: Megatron-LM's arguments.
+_OF_NEMO_1: dict[str, Any] = {
+    "micro-batch-size": 4, "global-batch-size": 8, "seq-length": 512, "num-layers": 12,
+    "hidden-size": 768, "num-attention-heads": 12,
+}  # fmt: skip
+_CALLED_BY_NEMO_1 = {
+    "encoder-seq-length": "seq-length", "gradient-clip-val": "clip-grad",
+    "activations-checkpoint-granularity": "recompute-granularity",
+    "activations-checkpoint-method": "recompute-method",
+    "activations-checkpoint-num-layers": "recompute-num-layers",
+    "rotary-percentage": "rotary-percent",
+}  # fmt: skip
+#: What values of its keys are, as flags; a value that is not here is Megatron-LM's default.
+_VALUES_OF_NEMO_1: dict[str, dict[str, dict[str, Any]]] = {
+    "bias": {"false": {"disable-bias-linear": True}},
+    "share-embeddings-and-output-weights": {"false": {"untie-embeddings-and-output-weights": True}},
+    "activation": {"swiglu": {"swiglu": True}, "fast-swiglu": {"swiglu": True},
+                   "squared-relu": {"squared-relu": True}},
+    "normalization": {"rmsnorm": {"normalization": "RMSNorm"}},
+    "fp8": {"true": {"fp8-format": "hybrid"}},
+    "name": {"distributed_fused_adam": {"use-distributed-optimizer": True}},
+}  # fmt: skip
+_HALVES = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
 #: Several keys of one value, of which the first one decides (run_recipe.py: the dataset owns it).
 _OWNER = {"model.seq_length": "dataset.seq_length", "model.seq-length": "dataset.seq-length"}
 
@@ -124,6 +148,38 @@ def nemo(reading: Reading, table: Table) -> None:
     if fold(fsdp) == "megatron":
         table.put("use_megatron_fsdp", True)
     as_flags(reading, table)
+
+
+@ODD.register("a model beside its trainer")
+def nemo_1(reading: Reading, table: Table) -> None:
+    """NeMo 1's ``model`` and ``trainer``; without megatron_amp_O2 torch casts fp32 weights."""
+    given = {fold_key(k): table.take(k) for k in list(table.given)}
+    for key in list(table.given):
+        table.drop(key)
+        del table.given[key]
+    if (name := given.pop("config-name", None)) not in (None, "megatron_gpt_config"):
+        reading.not_at_hand(str(name), "NeMo")
+    for key, option in (("trainer.num-nodes", "nnodes"), ("trainer.devices", "nproc_per_node")):
+        reading.say(option, reading.whole(key, given.pop(key, None)), key)
+    half = _HALVES.get(str(given.pop("trainer.precision", 16)))
+    if half and fold(given.pop("model.megatron-amp-O2", False)) == "true":
+        table.put(half, True)
+    else:
+        reading.say("precision", f"amp-{half}" if half else "fp32", "trainer.precision")
+    if given.pop("model.tokenizer.library", "megatron") == "megatron":
+        table.put("tokenizer-type", "GPT2BPETokenizer")
+    flags: dict[str, Any] = {**_OF_NEMO_1}
+    for key, value in given.items():
+        last = key.rpartition(".")[2]
+        if last in _VALUES_OF_NEMO_1:
+            flags |= _VALUES_OF_NEMO_1[last].get(fold(value), {})
+        elif value is not None and fold(value) not in (*FALSE, "none", "null"):
+            flags[_CALLED_BY_NEMO_1.get(last, last)] = value
+    flags.setdefault("ffn-hidden-size", 4 * int(flags["hidden-size"]))
+    if "num-query-groups" in flags:
+        flags["group-query-attention"] = True
+    for name, value in flags.items():
+        table.put(name, value)
 
 
 @ODD.register("flags with other defaults")

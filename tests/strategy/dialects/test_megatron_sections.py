@@ -145,3 +145,32 @@ def test_ms_swift_has_defaults_of_its_own() -> None:
     )
     assert (reading.said("lora_rank"), reading.said("lora_targets")) == (16, "q")
     assert reading.said("model") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "has", "states"),
+    [
+        ({}, {"num-layers": 12, "ffn-hidden-size": 3072, "seq-length": 512, "micro-batch-size": 4},
+         {"precision": "amp-fp16"}),
+        ({"trainer.precision": "bf16", "model.megatron_amp_O2": True, "model.hidden_size": 1024},
+         {"bf16": True, "ffn-hidden-size": 4096, "tokenizer-type": "GPT2BPETokenizer"}, {}),
+        ({"trainer.precision": 32, "model.num_query_groups": 4, "model.activation": "fast-swiglu"},
+         {"group-query-attention": True, "num-query-groups": 4, "swiglu": True},
+         {"precision": "fp32"}),
+        ({"model.bias": "False", "model.share_embeddings_and_output_weights": False},
+         {"disable-bias-linear": True, "untie-embeddings-and-output-weights": True}, {}),
+        ({"model.activations_checkpoint_granularity": "full", "model.sequence_parallel": "False"},
+         {"recompute-granularity": "full"}, {}),
+        ({"model.optim.name": "distributed_fused_adam", "model.tokenizer.library": "sentencepiece"},
+         {"use-distributed-optimizer": True}, {}),
+    ],
+)  # fmt: skip
+def test_a_model_of_nemo_1_beside_its_trainer(
+    data: dict[str, Any], has: dict[str, Any], states: dict[str, Any]
+) -> None:
+    """conf/megatron_gpt_config.yaml; autocast over fp32 weights unless megatron_amp_O2 is on."""
+    given, reading = flags("nemo-1", data)
+    assert has.items() <= given.items()
+    assert states.items() <= reading.facts.items()
+    assert ("tokenizer-type" in given) == ("model.tokenizer.library" not in data)
+    assert "sequence-parallel" not in given
