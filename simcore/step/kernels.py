@@ -41,6 +41,7 @@ from simcore.workload.graph import (
 )
 
 Array = NDArray[np.float64]
+_Rows = NDArray[np.void]  # of ``COLUMNS``
 #: Products that stay in 16 bit where others compute in fewer: the head, products of activations.
 WIDE = "gemm_wide"
 #: Matrix products of two activations, one per attention head or window: batched kernels.
@@ -195,7 +196,7 @@ class KernelTable:
     @cached_property
     def column_sums(self) -> Selection:
         """Sums over the rows of a matrix, whose sides the kernels state."""
-        return self._where((self["kind"] == _SUMS) & (self["sides"][:, 1, 0] > 1.0))
+        return self._where((self["kind"] == _PLACES["reduction"]) & (self["sides"][:, 1, 0] > 1.0))
 
     @cached_property
     def fresh(self) -> Selection:
@@ -222,7 +223,7 @@ class KernelTable:
         return replace(self, kernels=kernels)
 
 
-_SUMS = KINDS.index("reduction")
+_PLACES = {kind: place for place, kind in enumerate(KINDS)}
 _FLASH, _LINEAR = (np.isin(KINDS, kinds) for kinds in (FLASH_KINDS, LINEAR_ATTENTION))  # [kinds]
 
 
@@ -258,12 +259,10 @@ def _row(
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
         kind = DEPTH_LOADS.get((kernel.load_elems, along), loads[kernel.load_elems])
     return KernelRow(
-        kind=KINDS.index(kind or _kind(kernel, precision)),
+        kind=_PLACES[kind or _kind(kernel, precision)],
         flop=kernel.flop,
         n_bytes=(kernel.weight * weight_bytes, sample_bytes),
-        sides=tuple(
-            (side.fixed, side.per_sample) for side in (kernel.m, kernel.n, kernel.k, kernel.groups)
-        ),
+        sides=tuple((s.fixed, s.per_sample) for s in (kernel.m, kernel.n, kernel.k, kernel.groups)),
         launches=launches,
         issues=kernel.issues or 0.0,
         calls=launches if kernel.issues is None else 0.0,
@@ -352,10 +351,18 @@ def _between_widths(numels: Iterable[float], precision: Precision) -> Iterator[K
             yield _row(Kernel(kind="elementwise", weight=numel * moved), precision)
 
 
-def _distinct(rows: Iterable[KernelRow], backward: bool) -> NDArray[np.void]:
-    """Distinct rows with their counts, as an array of ``COLUMNS``."""
-    counted = [(*row, count, backward) for row, count in Counter(rows).items()]
+def _distinct(*groups: tuple[Iterable[KernelRow], bool]) -> _Rows:
+    """The distinct rows of each group with their counts; (rows, whether at backward's rate)."""
+    counted = [(*r, n, backward) for rows, backward in groups for r, n in Counter(rows).items()]
     return np.array(counted, dtype=COLUMNS)
+
+
+@lru_cache(maxsize=100)
+def _nothing(precision: Precision) -> _Rows:
+    """A kernel that never runs, for phases without kernels."""
+    found = _distinct(([_row(Kernel(kind="copy", launches=0.0), precision)], False))
+    found["count"] = 0.0
+    return found
 
 
 def _run(ops: Sequence[Op], precision: Precision, backward: bool) -> list[tuple[Kernel, float]]:
@@ -366,46 +373,41 @@ def _run(ops: Sequence[Op], precision: Precision, backward: bool) -> list[tuple[
     return [pair for pair in found if not own or pair[0].kind != other]
 
 
-def _forward(ops: Sequence[Op], precision: Precision) -> NDArray[np.void]:
+def _forward(ops: Sequence[Op], precision: Precision) -> list[KernelRow]:
     """The kernels of the forward pass of ``ops``."""
     run = _run(ops, precision, backward=False)
     casts = _casts([kernel for kernel, _ in run], precision, backward=False)
-    rows = (_row(kernel, precision, fresh_bytes=fresh) for kernel, fresh in run)
-    return _distinct([*rows, *casts], backward=False)
+    return [*(_row(kernel, precision, fresh_bytes=fresh) for kernel, fresh in run), *casts]
 
 
 @lru_cache(maxsize=2048)
-def _forward_phase(part: Same[Block] | Same[Frozen], precision: Precision) -> NDArray[np.void]:
+def _forward_phase(part: Same[Block] | Same[Frozen], precision: Precision) -> _Rows:
     """The kernels of a block's or a frozen network's forward (cached: stages share blocks)."""
-    return _forward(part.it.ops, precision)
+    return _distinct((_forward(part.it.ops, precision), False))
 
 
 @lru_cache(maxsize=2048)
 def _backward_phase(
     part: Same[Block], precision: Precision, checkpointed: bool, stops_early: bool
-) -> NDArray[np.void]:
+) -> _Rows:
     """The kernels of a block's backward, with the forward that it repeats; arguments as below."""
     block = part.it
     run = _run(block.ops, precision, backward=True)
-    kernels = [kernel for kernel, _ in run]
     # Forward kernels of fused attention that selective recompute repeats run at forward's rate.
     attention = [k for op in block.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
     rows = [_row(k, precision, "", fresh, True) for k, fresh in run if k not in attention]
-    found = [
-        _distinct([*rows, *_casts(kernels, precision, backward=True)], backward=True),
-        _distinct([_row(kernel, precision) for kernel in attention], backward=False),
-    ]
+    rows += _casts([kernel for kernel, _ in run], precision, backward=True)
+    again = [_row(kernel, precision) for kernel in attention]
     if checkpointed and stops_early:
         from simcore.workload.recompute import left_out
 
-        found.append(_forward(block.ops[: len(block.ops) - len(left_out(block))], precision))
-    if checkpointed:
-        # The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit
-        # copies of the forward pass no longer exist then, because the outermost exit from autocast
-        # clears its cache (ATen's autocast_mode.cpp).
-        weights = [op.gemm_weight for op in block.ops if op.gemm_weight]
-        found.append(_distinct(_between_widths(weights, precision), backward=True))
-    return np.concatenate(found, dtype=COLUMNS)
+        again += _forward(block.ops[: len(block.ops) - len(left_out(block))], precision)
+    # The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit copies of
+    # the forward pass no longer exist then, because the outermost exit from autocast clears its
+    # cache (ATen's autocast_mode.cpp).
+    weights = [op.gemm_weight for op in block.ops if checkpointed and op.gemm_weight]
+    copies = _between_widths(weights, precision)
+    return _distinct((rows, True), (again, False), (copies, True))
 
 
 #: Kinds in the table -> kind whose host work they have (``hardware.class_figures.host_work``).
@@ -444,8 +446,6 @@ def kernel_table(
     depends on the kind of kernel; otherwise a kernel is one issue. ``replayed``: parts of layers
     that CUDA graphs hold.
     """
-    nothing = _distinct([_row(Kernel(kind="copy", launches=0.0), precision)], backward=False)
-    nothing["count"] = 0.0
     phases = [
         *(_forward_phase(Same(b), precision) for b in workload.blocks),
         *(
@@ -454,7 +454,7 @@ def kernel_table(
         ),
         *(_forward_phase(Same(f), precision) for f in workload.frozen),
     ]
-    phases = [phase if len(phase) else nothing for phase in phases]
+    phases = [phase if len(phase) else _nothing(precision) for phase in phases]
     kernels = np.concatenate(phases, dtype=COLUMNS)
     start = np.cumsum([0, *(len(phase) for phase in phases[:-1])])
 

@@ -27,6 +27,7 @@ from simcore.workload.saved import NOTHING, Saved
 
 #: Kinds of kernels whose arithmetic matters: products, convolutions and fused attention.
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
+_WHOLE = frozenset((*COMPUTE_KINDS, "softmax"))
 #: Flash attention sums the gradient of q in fp32 (Dao 2023, flash_attn mha_bwd dq_accum).
 
 
@@ -62,7 +63,7 @@ def _moved(kernel: Kernel, p: Precision) -> float:
     moved = kernel.low * p.low_bytes + kernel.high * p.high_bytes + kernel.raw_bytes
     # The launches of a chain of elementwise kernels run one after another; softmax and loss are
     # two halves of one operation.
-    return moved if kernel.kind in (*COMPUTE_KINDS, "softmax") else moved / max(kernel.launches, 1)
+    return moved if kernel.kind in _WHOLE else moved / max(kernel.launches, 1)
 
 
 def _converts(kernel: Kernel) -> bool:
