@@ -83,11 +83,11 @@ def _test_of(condition: Any) -> Callable[[str], bool]:
         return partial(_compares, compared[1], compared[2])
     if found := _EXPRESSION.fullmatch(condition):
         search = re.compile(found[1]).search
-        return lambda fact: search(fact) is not None
+        return lru_cache(maxsize=1000)(lambda fact: search(fact) is not None)
     if _WILDCARDS.isdisjoint(condition):
         return condition.__eq__
     matches = re.compile(translate(condition)).match
-    return lambda fact: matches(fact) is not None
+    return lru_cache(maxsize=1000)(lambda fact: matches(fact) is not None)
 
 
 def _number_of(text: str) -> float | None:

@@ -115,15 +115,15 @@ def _init(self: Any, /, *given: Any, **named: Any) -> None:
     values = self.__dict__
     values.update(shape.defaults)
     values.update(named)
-    once = True
+    known = named.keys() <= shape.given
     if given:
-        values.update(zip(shape.by_order, given, strict=False))
-        once = named.keys().isdisjoint(shape.by_order[: len(given)])
-        once = once and len(given) <= len(shape.by_order)
+        by_order = shape.by_order[: len(given)]
+        values.update(zip(by_order, given, strict=False))
+        known = known and len(given) <= len(by_order) and named.keys().isdisjoint(by_order)
     for name, make in shape.factories:
         if name not in values:
             values[name] = make()
-    if not once or values.keys() != shape.every or not (shape.plain or named.keys() <= shape.given):
+    if not known or len(values) != len(shape.names):
         raise _misuse(type(self).__name__, shape, given, named)
     if shape.after is not None:
         shape.after(self)

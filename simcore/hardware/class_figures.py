@@ -15,12 +15,12 @@ units are not, and only the power cap counts for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from math import hypot, isnan, sqrt
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from simcore.base.database import read_yaml, shipped_root
+from simcore.base.record import replace
 from simcore.base.units import GIGA, parse_quantity
 from simcore.hardware.estimates import (
     ClassFigures,

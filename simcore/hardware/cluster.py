@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
@@ -94,12 +94,12 @@ class ClusterSpec:
     network_stated: bool = True
     written: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def n_gpus(self) -> int:
         """All devices."""
         return sum(g.n_gpus for g in self.groups)
 
-    @property
+    @cached_property
     def n_nodes(self) -> int:
         """All nodes."""
         return sum(g.n_nodes for g in self.groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
@@ -157,7 +158,7 @@ class Strategy:
         """Whether the layers' weights are stored and gathered in 8 bits."""
         return self.fp8_copies > 0
 
-    @property
+    @cached_property
     def zero_stage(self) -> int:
         """ZeRO stage; 0 where nothing is sharded."""
         return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0

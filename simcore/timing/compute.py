@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache, reduce
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.hardware.estimates import edge_keys
 from simcore.physics.collectives import most_work
 from simcore.physics.fill import TILES, array_fill, conv_fill, conv_geometry, matmul_fill, own_sides

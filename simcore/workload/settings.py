@@ -68,7 +68,7 @@ def settings_given(given: object) -> dict[str, Scalar]:
     if not given:
         return {}
     if isinstance(given, Mapping):
-        return {str(k).replace("-", "_"): cast("Scalar", v) for k, v in given.items()}
+        return {str(k).replace("-", "_"): v for k, v in given.items()}
     texts = [given] if isinstance(given, str) else map(str, cast("Iterable[object]", given))
     settings, problems = read_pairs("--set", texts, "layers=16")
     if problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -145,7 +146,7 @@ class Option:
     setting: str = ""
     resolved: str = ""
 
-    @property
+    @cached_property
     def word(self) -> str:
         """The name with dashes, as messages and the flags of other programs write it."""
         return self.name.replace("_", "-")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs.body import Body

@@ -7,11 +7,10 @@ layers of a model differ.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload import ops
 from simcore.workload.archs import Adapters
 from simcore.workload.archs.body import Body

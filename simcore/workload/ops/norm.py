@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
+from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import NATIVE_NORM, Affine, Kernel, Op
 from simcore.workload.saved import Saved
