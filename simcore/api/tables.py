@@ -75,10 +75,10 @@ def validate(
         return validated(tables, calibrate, draws, by, jobs)
     if calibration is not None and calibrated:
         raise InvalidConfig(["--calibrated fits to the rows: drop --calibration or --calibrated"])
-    profile = load_profile(calibration)
     # Without a calibration each process has the shipped profile, and figures looked up in it.
-    own = None if calibration is None else lambda _: profile
-    mode = "blind" if calibration is None else f"calibration {profile.name}"
+    profile = None if calibration is None else load_profile(calibration)
+    own = None if profile is None else lambda _: profile
+    mode = "blind" if profile is None else f"calibration {profile.name}"
     blind = judge(tables, mode=mode, profile_for=own, jobs=jobs)
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
     notices = {
@@ -103,7 +103,7 @@ def validate(
             "blind": blind.to_dict(by),
         }
     if fill:
-        profile_for = refitted.profile_for if calibrated else lambda _: profile
+        profile_for = refitted.profile_for if calibrated else lambda _: load_profile(calibration)
         out["filled"] = filled_rows(tables, profile_for)
     return out
 
@@ -173,9 +173,11 @@ def _ignored(table: Table) -> tuple[str, ...]:
 
 
 def _check_columns(names: Sequence[str], cases: Sequence[Case]) -> None:
+    if not names or not cases:
+        return
     known = {"gpu", *(column for case in cases for column in case.columns)}
     wrong = [str(UnknownName("column", n, sorted(known))) for n in names if n not in known]
-    if cases and wrong:
+    if wrong:
         raise InvalidConfig(wrong)
 
 

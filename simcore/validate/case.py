@@ -70,7 +70,7 @@ class Case:
     @cached_property
     def job(self) -> tuple[str, str, str]:
         """(model, GPUs, options) of the run. Rows of equal job are left out of a fit together."""
-        return self.model_name, self.gpus, str(sorted(self.options.items(), key=str))
+        return self.model_name, self.gpus, str(sorted(self.options.items()))
 
     @property
     def configuration(self) -> tuple[str, ...]:

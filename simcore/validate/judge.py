@@ -395,7 +395,7 @@ def contradictions(cases: Sequence[Case]) -> dict[str, str]:
 
     A larger batch on the same cluster cannot process fewer samples a second, beyond 5 % of noise.
     """
-    alike: dict[str, list[Case]] = defaultdict(list)
+    alike: dict[Hashable, list[Case]] = defaultdict(list)
     for case in cases:
         if "step_time_s" in case.measured:
             alike[_but_batch(case)].append(case)
@@ -412,11 +412,11 @@ def contradictions(cases: Sequence[Case]) -> dict[str, str]:
     return found
 
 
-def _but_batch(case: Case) -> str:
+def _but_batch(case: Case) -> Hashable:
     """Key that is equal for runs that differ only in their batch."""
-    options = sorted((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
+    options = frozenset((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
     columns = case.columns.get("host", ""), case.columns.get("framework", "")
-    return repr((case.table, case.model_name, case.gpus, columns, options))
+    return case.table, case.model_name, case.gpus, columns, options
 
 
 def _batch(case: Case) -> float:
