@@ -249,6 +249,8 @@ def _unknown_gpu(part: str, name: str) -> str:
     if near := near_slices(name):
         return f"unknown gpu {name!r}: did you mean {' or '.join(map(repr, near))}?"
     if meant := _counted_otherwise(part):
+        if meant == part:  # in this grammar, but for the digits of a count
+            return f"a count of {part!r} is above a million"
         return f"{part!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
     if _MORE_COUNTS.match(name):
         return f"{part!r} has three counts: write NODESxGPUSxTYPE, such as 4x8xA6000ada"

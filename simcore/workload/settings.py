@@ -19,6 +19,7 @@ models apart.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -212,12 +213,21 @@ def _without_none(kind: str) -> str:
     return kind.removesuffix("| None").strip()
 
 
-def _quantity(text: str, unit: Literal["seconds", "bytes"]) -> float:
-    """``3.7ms`` in seconds, ``1.2GB`` in bytes, or a plain number of a unit. Raises ValueError."""
+def _quantity(value: object, unit: Literal["seconds", "bytes"]) -> float:
+    """``3.7ms`` in seconds, ``1.2GB`` in bytes, or a plain number of a unit.
+
+    Raises ValueError, also for one below zero or not finite.
+    """
+    if isinstance(value, bool):
+        raise ValueError(value)
+    text = str(value)
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        return parse_quantity(text, unit, positive=False)
+        number = parse_quantity(text, unit, positive=False)
+    if not 0.0 <= number < math.inf:
+        raise ValueError(text)
+    return number
 
 
 def _convert(kind: str, value: Scalar) -> Scalar:
@@ -227,12 +237,12 @@ def _convert(kind: str, value: Scalar) -> Scalar:
 
         version_of(str(value) if isinstance(value, str) else "")  # 1.10 as a number is 1.1
         return value
-    if not isinstance(value, str):
-        return value  # of a wrong type: the builder raises the error
     if type_name == SECONDS:
         return _quantity(value, "seconds")
     if type_name == BYTES:
         return _quantity(value, "bytes")
+    if not isinstance(value, str):
+        return value  # of a wrong type: the builder raises the error
     text = value.strip().lower()
     if type_name == "int":
         return int(text)

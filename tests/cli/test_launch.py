@@ -152,6 +152,7 @@ def test_one_dialect_becomes_another(simcore: Callable) -> None:
         (["--launch", "no-such.json"], "no such launch file"),
         (["--launch", ""], "--launch is empty"),
         (["--launch", "hello world"], "'hello' is neither a launcher nor a program"),
+        (["--launch", "python -m"], "'python' starts no script or module"),
     ],
 )
 def test_one_clear_sentence(words: list[str], said: str, simcore: Callable) -> None:

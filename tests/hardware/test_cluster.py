@@ -53,6 +53,7 @@ def test_valid_clusters(text: str, shapes: list[tuple[int, int, str]]) -> None:
         ("4x8xA60000ada", "did you mean 'A6000ada'"),
         ("1x9xA6000ada+0xT4", "GPUs a node"),
         ("2000000x8xA100", "above a million"),
+        (f"{10**30}xA100", "above a million"),
         ("1x64xT4", "holds 16 GPUs, not 64"),
         ("4.5x8xA100", ""),
         ("2x2x2xA100", ""),

@@ -72,7 +72,10 @@ def find_dialect(source: Source) -> TableDialect:
 
 def _not_started(word: str) -> str:
     """The message for a line whose first word starts nothing known."""
-    near = nearest(word, sorted({*LAUNCHER_WORDS, *(words[0] for words in commands())}), 1)
+    known = {*LAUNCHER_WORDS, *(words[0] for words in commands())}
+    if word in known:
+        return f"launch line: {word!r} starts no script or module here (docs/dialects.md)"
+    near = nearest(word, sorted(known), 1)
     hint = f": did you mean {near[0]!r}?" if near else ""
     return (
         f"launch line: {word!r} is neither a launcher nor a program whose arguments are known"
