@@ -173,7 +173,9 @@ def parse_cluster(
             preset, assumed = _node_for(gpu, per_node, node)
             assumptions += note
         if per_node > preset.most_gpus:
-            violations.append(_too_many(preset, n_nodes, per_node, name))
+            usual = _node_for(gpu, 1, node)[0]
+            racked = usual if usual.tray_gpus else preset
+            violations.append(_too_many(racked, n_nodes, per_node, name))
             continue
         assumptions += assumed
         if nics is not None:
@@ -271,9 +273,9 @@ def _full_nodes(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[int, int, 
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
     """The message for more GPUs than a node holds; proposes the nearest numbers of full nodes."""
-    most = node.most_gpus
-    full_nodes, rest = divmod(n_nodes * n_gpus, most)
-    near = [f"{n}x{most}x{name}" for n in (full_nodes, full_nodes + 1)[: 2 if rest else 1]]
+    most, each = node.most_gpus, node.tray_gpus or node.most_gpus
+    full_nodes, rest = divmod(n_nodes * n_gpus, each)
+    near = [f"{n}x{each}x{name}" for n in (full_nodes, full_nodes + 1)[: 2 if rest else 1]]
     return f"node {node.name!r} holds {most} GPUs, not {n_gpus}: did you mean {' or '.join(near)}?"
 
 

@@ -454,19 +454,19 @@ def load_time_s(text: str) -> float:
 
 
 def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile) -> Loading | None:
-    """How samples are loaded; None where nothing says how long a sample takes."""
+    """How samples are loaded; None where nothing says what a sample takes."""
     data, given = record.dataset, options.get
     known = data.sample_load.value if data and data.sample_load else None
     own = given("sample_load")
     load_s = load_time_s(own) if own else known
-    if load_s is None:
+    traffic = data.sample_traffic if data else None
+    if load_s is None and traffic is None:
         return None
     spread = data.load_sd_frac if data else None
-    traffic = data.sample_traffic if data else None
     table = profile.runtime["loader_worker"]
     return Loading(
         samples=given("epoch_samples") or (data.samples.value if data else None),
-        sample_load_s=load_s,
+        sample_load_s=load_s or 0.0,
         workers=_either_count(given("num_workers"), data.workers if data else 0),
         persistent=bool(data and data.persistent_workers),
         prefetch=_either_count(given("prefetch"), PREFETCH),

@@ -104,13 +104,17 @@ def _replayed(block: Block, parts: tuple[LayerPart, ...]) -> tuple[float, float]
     """Kernel issues that a graph of these parts saves in a block's forward and in its backward.
 
     The parts are neighbours, so that one graph holds them (Megatron-Core, --cuda-graph-modules).
+    Attention's graph holds its collectives among tensor ranks, half of a layer's, too.
     """
-    held = [op for part, op in _by_part(block) if part in parts]
+    at = [(part, op) for part, op in _by_part(block) if part in parts]
+    held = [op for _, op in at]
     forward, backward = (
         sum(k.launches if k.issues is None else k.issues for kernels in side for k in kernels)
         for side in ([op.fwd for op in held], [op.bwd for op in held])
     )
-    return max(forward - 1.0, 0.0), max(backward - 1.0, 0.0)
+    attends = any(part == "attention" for part, _ in at)
+    exchanged = COLLECTIVE_ISSUES * block.exchanges / 2 if attends else 0.0
+    return max(forward + exchanged - 1.0, 0.0), max(backward + exchanged - 1.0, 0.0)
 
 
 def _by_part(block: Block) -> Iterator[tuple[LayerPart | None, Op]]:

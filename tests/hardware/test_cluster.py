@@ -199,6 +199,11 @@ def test_more_gpus_than_a_node_holds_are_full_nodes(text: str, same: str) -> Non
     assert len(said) == (text != "16xL40S")  # which one node holds
 
 
+def test_full_trays_are_proposed_of_a_rack() -> None:
+    with pytest.raises(InvalidConfig, match="did you mean 64x4xGB200 or 65x4xGB200"):
+        parse_cluster("257xGB200")
+
+
 def test_one_device_alone_stays_in_its_node() -> None:
     alone = parse_cluster("4x8xA6000ada").alone(0)
     assert (alone.n_nodes, alone.n_gpus) == (1, 1)

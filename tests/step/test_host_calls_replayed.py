@@ -30,8 +30,8 @@ LAYER = (
 )  # fmt: skip
 
 
-def issues(parts: tuple[Any, ...], *ops: Op) -> list[float]:
-    block = Block(name="layer", ops=ops)
+def issues(parts: tuple[Any, ...], *ops: Op, exchanges: int = 0) -> list[float]:
+    block = Block(name="layer", ops=ops, exchanges=exchanges)
     model = Workload(name="x", sample_unit="row", blocks=(block,), order=(0,))
     found = kernel_table(model, BF16, replayed=parts).issues_per_phase
     return [float(x) for x in found]
@@ -45,6 +45,13 @@ def test_a_part_in_a_graph_is_one_launch_each_way() -> None:
     assert issues(("routing",), *LAYER) == [25.0 - 8 + 1, 34.0 - 11 + 1]
     # both are neighbours, and one graph holds them
     assert issues(("attention", "routing"), *LAYER) == [25.0 - 13 + 1, 34.0 - 18 + 1]
+
+
+def test_half_of_the_collectives_among_tensor_ranks_are_attentions() -> None:
+    plain = issues((), *LAYER, exchanges=4)
+    assert plain == [25.0 + 4 * 2, 34.0 + 4 * 2]
+    assert issues(("attention",), *LAYER, exchanges=4) == [25.0 - 5 + 1 + 4, 34.0 - 7 + 1 + 4]
+    assert issues(("routing",), *LAYER, exchanges=4) == [25.0 - 8 + 1 + 8, 34.0 - 11 + 1 + 8]
 
 
 def test_a_layer_without_experts_has_no_routing() -> None:
