@@ -24,7 +24,7 @@ from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import evaluate
 from simcore.timing.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.timing.points import Points
-from simcore.timing.stage_steps import products_fracs, stage_paces
+from simcore.timing.stage_steps import awaited_s, products_fracs, stage_paces
 from simcore.timing.steps import central_step_s, job_of, point_values
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (
@@ -129,7 +129,8 @@ def layer_costs_over(
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         seen_s = exposed(exchange, placed, busy, slowdown, 0.0, products_s)
         seen = sum(seen_s.values(), np.zeros(len(points)))
-        return (busy + seen)[::4], steps[3::4] - steps[2::4]
+        idle = awaited_s([stretched], local)[0]  # as the host that waits has it
+        return (busy + seen)[::4] + idle[2::4], steps[3::4] - steps[2::4]
 
     whole = placed.part
     starts = whole.layer_starts

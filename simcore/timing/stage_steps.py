@@ -172,11 +172,11 @@ def stage_steps(
     )
     return _with_exchanges(
         alike, points, local, steps, there / np.maximum(here, TINY),
-        products_fracs(jobs, placed, local), _idle_s(jobs, local) if waits else 0.0,
+        products_fracs(jobs, placed, local), awaited_s(jobs, local) if waits else 0.0,
     )  # fmt: skip
 
 
-def _idle_s(jobs: Sequence[Job], points: Points) -> Array:
+def awaited_s(jobs: Sequence[Job], points: Points) -> Array:
     """Seconds of a micro-step in which the device of each stage is idle [N, C].
 
     It waits for host work that depends on its results, and so hides no exchange.
@@ -185,8 +185,8 @@ def _idle_s(jobs: Sequence[Job], points: Points) -> Array:
     awaited = joined_table(tuple(job.table for job in jobs)).awaited_per_phase
     computing = together([job.program for job in jobs]).computing
     issues = computing.whole[0] @ (awaited[:, :1] + awaited[:, 1:] * batch)
-    idle: Array = issues * issue_s(first.strategy, first.classes, points)
-    return idle
+    found: Array = issues * issue_s(first.strategy, first.classes, points)
+    return found
 
 
 def _phases(

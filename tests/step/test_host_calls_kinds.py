@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simcore.step.host_calls import managed
@@ -75,7 +76,12 @@ def test_what_is_not_issued_by_pytorch_costs_the_same_for_all_kinds() -> None:
     workload = MODELS["gpt2"]()
     for strategy in (replace(PLAIN, issuer="megatron"), replace(PLAIN, compiled=True)):
         table = table_of(workload, strategy)
-        assert table.issues_per_phase.tolist() == table.launches_per_phase.tolist()
+        # but for the passes of the sorts behind a look-up's gradient, which no operator issues
+        passes = [sum(k.launches for o in b.ops for k in o.bwd if k.kind == "auxiliary")
+                  for b in workload.blocks]  # fmt: skip
+        assert any(passes)
+        issued = table.launches_per_phase - np.array([0.0] * len(passes) + passes)
+        assert table.issues_per_phase.tolist() == issued.tolist()
         assert not table.calls_per_phase.any()
 
 

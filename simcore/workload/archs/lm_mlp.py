@@ -340,7 +340,7 @@ def _exchange(
     ``awaited``: ``awaited_experts`` of ``ops.dispatch``.
     """
     every = e.expert_tokens == "all"
-    if run.joint_experts == "looked_up" and e.top_groups >= e.expert_groups and not every:
+    if run.experts.joint_experts == "looked_up" and e.top_groups >= e.expert_groups and not every:
         from simcore.workload.ops import expert_lookups as by
 
         return (
@@ -348,8 +348,8 @@ def _exchange(
             by.dispatch_looked_up("dispatch", tokens, width, copies),
             by.combine_looked_up("combine", tokens, width, copies),
         )
-    weighed = not run.weighed_early and not every
-    fused = run.weighed_early
+    weighed = not run.experts.weighed_early and not every
+    fused = run.experts.weighed_early
     return (
         ops.route("route", tokens, e.choices, e.top_k, e.expert_groups, e.top_groups),
         ops.dispatch("dispatch", tokens, width, copies, fused=fused, awaited_experts=awaited),
@@ -365,7 +365,10 @@ def experts(
     tokens = float(s.seq) * share.routed_share
     rows = tokens * e.computed_top_k * share.expert_rows
     copies = e.computed_top_k * share.permuted_rows
-    optional_moves = (("regroup", run.regrouped_rows and local > 1), ("pad", run.padded_rows))
+    optional_moves = (
+        ("regroup", run.experts.regrouped_rows and local > 1),
+        ("pad", run.experts.padded_rows),
+    )
     moves = [move for move, on in optional_moves if on]
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.choices, bias=e.expert_bias, reads=reads, wide=True)
@@ -374,38 +377,38 @@ def experts(
         body.linear("latent.down", tokens, s.hidden, width, reads=reads)
         body.add(ops.accumulate("latent.forks", tokens * s.hidden))
     gated = s.kind in GATED
-    parts = (("gate", "up") if run.expert_apart else ("gate_up",)) if gated else ("up",)
+    parts = (("gate", "up") if run.experts.expert_apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * ffn // len(parts)) if gated else ffn
-    joint = run.fused_experts or run.joint_experts != "none"
-    looped = run.weighed_early and not run.experts_in_turn
+    joint = run.experts.fused_experts or run.experts.joint_experts != "none"
+    looped = run.experts.weighed_early and not run.experts.experts_in_turn
     first = [
         ops.grouped_linear(
             f"experts.{part}", rows, width, cols, local, weight_grad=trained,
             save_input=part != "up" or not gated, joint=joint, looped=looped,
-            edge_rows=run.expert_tile,
+            edge_rows=run.experts.expert_tile,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
         "experts.down", rows, ffn, width, local, weight_grad=trained, joint=joint, looped=looped,
-        edge_rows=run.expert_tile,
+        edge_rows=run.experts.expert_tile,
     )  # fmt: skip
     if not gated:
         between: tuple[Op, ...] = (plain_activation(s.kind, rows * ffn, s.fused_pointwise),)
-        if run.weighed_early and s.kind not in _WITH_WEIGHTS:
+        if run.experts.weighed_early and s.kind not in _WITH_WEIGHTS:
             elems = rows * ffn
             between += (ops.binary("weights", elems, broadcast=rows, saves=elems + rows, grads=2),)
-    elif run.fused_experts:
+    elif run.experts.fused_experts:
         between = (_in_products(rows * ffn),)
     else:
         between = gate_product(
             s.kind, rows * ffn, s.fused_pointwise, fp8_input=s.fp8_input,
-            clamps_apart=s.clamps_apart, halves=not run.expert_apart,
+            clamps_apart=s.clamps_apart, halves=not run.experts.expert_apart,
         )  # fmt: skip
-    times = float(local if run.experts_in_turn else 1)
+    times = float(local if run.experts.experts_in_turn else 1)
     between = tuple(_in_turn(op, times) for op in between)
     every = e.expert_tokens == "all"
-    awaited = (0 if joint else local) if run.waits_for_counts else None
+    awaited = (0 if joint else local) if run.experts.waits_for_counts else None
     routed, sent, back = _exchange(e, run, tokens, width, copies, awaited)
     body.add(routed)
     with body.within("exchange"):
@@ -423,7 +426,7 @@ def experts(
     body.add(*between)
     with body.within("experts"):
         body.add(second)
-        if e.expert_bias and run.expert_bias_apart:
+        if e.expert_bias and run.experts.expert_bias_apart:
             body.add(weighed_bias(rows, width, local))
     with body.within("exchange"):
         body.add(
@@ -439,7 +442,7 @@ def experts(
         )
     with body.within("experts"):
         body.add(ops.accumulate("experts.forks", tokens * s.hidden))
-        if run.expert_apart and gated:
+        if run.experts.expert_apart and gated:
             body.add(ops.accumulate("experts.inputs", rows * width))
     for part in parts:
         body.stacked(f"experts.{part}", local * cols * width)

@@ -51,8 +51,7 @@ class Attention:
       ``f`` to all. ``attention_softcap``: scores are capped. ``sinks``: heads have a learned one.
     - ``values``: ``own``; ``normed`` by a norm without weight; ``keys``: k's product, so normed, in
       layers without a window, and their own normed ones in the others (Gemma 4).
-    - ``shared_kv_layers``: that many last layers attend to the keys and values of the last layer of
-      their kind before them (Gemma 3n and 4).
+    - ``shared_kv_layers``: last layers that attend to keys and values of one before (Gemma 3n, 4).
     """
 
     heads: int
@@ -131,9 +130,8 @@ class Windowed:
         heads = self.windowed_heads or own.heads
         kv_heads = self.windowed_kv_heads or own.kv_heads
         if heads % kv_heads:
-            raise ValueError(
-                f"windowed_heads {heads} is not a multiple of windowed_kv_heads {kv_heads}"
-            )
+            wrong = f"windowed_heads {heads} is not a multiple of windowed_kv_heads {kv_heads}"
+            raise ValueError(wrong)
         head_dim = self.windowed_head_dim or own.head_dim
         return replace(
             own, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
@@ -227,12 +225,9 @@ class FeedForward:
 class Experts:
     """A mixture of ``experts``, of which a token takes ``top_k``.
 
-    - ``expert_ffn``: width of an expert; 0 means ``ffn``. ``expert_bias``: router and experts have
-      a bias.
-    - ``expert_groups``: groups into which the router divides experts; a token's experts are in
-      ``top_groups`` of them.
-    - ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: a sigmoid weights
-      its result.
+    - ``expert_ffn``: width of an expert; 0: ``ffn``. ``expert_bias``: router and experts have one.
+    - ``expert_groups``: of experts; those of a token are in ``top_groups`` of them.
+    - ``shared_ffn``: width of the layer that all tokens pass; ``shared_gate``: times a sigmoid.
     - ``expert_latent``: width to which rows are projected before dispatch, and from which after
       combination (0: as wide as the model; Nemotron 3 Super; Megatron-Core, moe_layer.py).
     - ``zero_experts``: experts that return their input, among which the router chooses too
@@ -278,17 +273,15 @@ class Experts:
 
     def check(self) -> None:
         """Raises ValueError if a token cannot take ``top_k`` experts."""
-        experts, groups, top_groups = self.experts, self.expert_groups, self.top_groups
+        experts, groups, top = self.experts, self.expert_groups, self.top_groups
         if experts and not 1 <= self.top_k <= self.choices:
             raise ValueError(f"top_k {self.top_k} is not within 1..{self.choices} experts")
-        if not 1 <= top_groups <= groups:
-            raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
+        if not 1 <= top <= groups:
+            raise ValueError(f"top_groups {top} is not within 1..{groups} expert_groups")
         if experts % groups:
             raise ValueError(f"experts {experts} is not a multiple of expert_groups {groups}")
-        if experts and top_groups < groups and self.top_k > experts // groups * top_groups:
-            raise ValueError(
-                f"top_k {self.top_k} is more than {top_groups} of {groups} groups hold"
-            )
+        if experts and top < groups and self.top_k > experts // groups * top:
+            raise ValueError(f"top_k {self.top_k} is more than {top} of {groups} groups hold")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,11 +296,9 @@ class Norms:
     - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
       before and after each half, Gemma 2) or after (only after it, OLMo 2; layers with a recurrent
       mixer are serial, OLMo Hybrid).
-    - ``inner_norms``: the inputs of attention's and feed-forward's last products pass a norm too
-      (BitNet).
+    - ``inner_norms``: inputs of attention's and feed-forward's last products pass norms (BitNet).
     - ``scaled_residual``: sums are multiplied by a constant (Granite); ``scaled_parts``: so are
-      inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: so is a layer's result
-      (Gemma 4).
+      inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: its own result (Gemma 4).
     """
 
     norm: str = "layernorm"
@@ -413,6 +404,35 @@ class LanguageModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertKernels:
+    """How a program runs routed experts.
+
+    - ``expert_apart``: gate and up are two products. ``expert_bias_apart``: the last product's bias
+      is multiplied by routing weights and added expert by expert, in tensor operations.
+    - ``fused_experts``: the activation is in the products' kernels, one for all experts;
+      ``joint_experts`` products: one kernel computes a product of all (torch's grouped_mm);
+      looked_up: between PyTorch's look-ups of rows; ``experts_in_turn``: a Python loop runs one
+      after the other. ``expert_tile``: rows of a tile of joint products whose tiles do not begin
+      with an expert's rows, so that tiles across an edge are computed twice (megablox on TPUs).
+    - ``weighed_early``: the activation weighs rows, not combination (Megatron-Core).
+      ``regrouped_rows``: rows come by sender and are sorted by expert again. ``padded_rows``: those
+      of each expert are copied to whole blocks of scales, and back. ``waits_for_counts``: the host
+      reads how many rows each has before it issues kernels.
+    """
+
+    expert_apart: bool = False
+    fused_experts: bool = False
+    joint_experts: str = "none"
+    expert_tile: int = 0
+    experts_in_turn: bool = False
+    expert_bias_apart: bool = False
+    weighed_early: bool = False
+    regrouped_rows: bool = False
+    padded_rows: bool = False
+    waits_for_counts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Implementation:
     """How a training program runs the model.
 
@@ -429,17 +449,6 @@ class Implementation:
       Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
       not include their clamps; ``gradients_in_place``: of dense layers, they write the gradients of
       gate and up over these (Liger-Kernel, ops/swiglu.py and geglu.py).
-    - ``expert_apart``: gate and up of experts are two products. ``fused_experts``: the activation
-      is in the products' kernels, one for all experts; ``joint_experts`` products: one kernel
-      computes a product of all (torch's grouped_mm); looked_up: between PyTorch's look-ups of rows;
-      ``experts_in_turn``: a Python loop runs one expert after the other, each with kernels of its
-      own. ``expert_tile``: rows of a tile of joint products whose tiles do not begin with an
-      expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they do.
-      ``expert_bias_apart``: the last product's bias is multiplied by routing weights and added
-      expert by expert, in tensor operations. ``weighed_early``: the activation weighs rows, not
-      combination (Megatron-Core). ``regrouped_rows``: rows come by sender and are sorted by expert
-      again. ``padded_rows``: those of each expert are copied to fill whole blocks of scales, and
-      back. ``waits_for_counts``: the host reads how many rows each has before it issues kernels.
     - ``mixer_apart``: norm and last product of Mamba-2 are modules (Megatron-Core), not its scan.
     - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
       begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
@@ -464,16 +473,7 @@ class Implementation:
     activation_casts: bool = False
     clamps_apart: bool = False
     gradients_in_place: bool = False
-    expert_apart: bool = False
-    fused_experts: bool = False
-    joint_experts: str = "none"
-    expert_tile: int = 0
-    experts_in_turn: bool = False
-    expert_bias_apart: bool = False
-    weighed_early: bool = False
-    regrouped_rows: bool = False
-    padded_rows: bool = False
-    waits_for_counts: bool = False
+    experts: ExpertKernels = field(default_factory=ExpertKernels)
     mixer_apart: bool = False
     loss: str = "eager"
     upcast_loss: bool = False
