@@ -129,7 +129,7 @@ def layer_costs_over(
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         seen_s = exposed(exchange, placed, busy, slowdown, 0.0, products_s)
         seen = sum(seen_s.values(), np.zeros(len(points)))
-        idle = awaited_s([stretched], local)[0]  # as the host that waits has it
+        idle = awaited_s([stretched], local)[0]  # 0 in the columns without host time
         return (busy + seen)[::4] + idle[2::4], steps[3::4] - steps[2::4]
 
     whole = placed.part

@@ -136,6 +136,15 @@ def _adapters(reading: Reading, table: Table) -> None:
     reading.say("lora_targets", named, "peft")
 
 
+def _emptied(table: Table) -> dict[str, Any]:
+    """What the table was given, by folded key; nothing is left in it."""
+    given = {fold_key(k): table.take(k) for k in list(table.given)}
+    for key in list(table.given):
+        table.drop(key)
+        del table.given[key]
+    return given
+
+
 @ODD.register("sections of a trainer as flags")
 def nemo(reading: Reading, table: Table) -> None:
     """NeMo's trainer has the nodes, and names Megatron's FSDP."""
@@ -153,10 +162,7 @@ def nemo(reading: Reading, table: Table) -> None:
 @ODD.register("a model beside its trainer")
 def nemo_1(reading: Reading, table: Table) -> None:
     """NeMo 1's ``model`` and ``trainer``; without megatron_amp_O2 torch casts fp32 weights."""
-    given = {fold_key(k): table.take(k) for k in list(table.given)}
-    for key in list(table.given):
-        table.drop(key)
-        del table.given[key]
+    given = _emptied(table)
     if (name := given.pop("config-name", None)) not in (None, "megatron_gpt_config"):
         reading.not_at_hand(str(name), "NeMo")
     for key, option in (("trainer.num-nodes", "nnodes"), ("trainer.devices", "nproc_per_node")):
@@ -185,10 +191,7 @@ def nemo_1(reading: Reading, table: Table) -> None:
 @ODD.register("flags with other defaults")
 def swift(reading: Reading, table: Table) -> None:
     """ms-swift's arguments: switches with values, and defaults that Megatron-LM does not have."""
-    given = {fold_key(k): table.take(k) for k in list(table.given)}
-    for key in list(table.given):
-        table.drop(key)
-        del table.given[key]
+    given = _emptied(table)
     reading.say("model", str(given.pop("model", "")) or None, "--model")
     kind, rank = given.pop("tuner-type", "full"), given.pop("lora-rank", 8)
     targets = str(given.pop("target-modules", "all-linear"))

@@ -51,7 +51,7 @@ class Attention:
       ``f`` to all. ``attention_softcap``: scores are capped. ``sinks``: heads have a learned one.
     - ``values``: ``own``; ``normed`` by a norm without weight; ``keys``: k's product, so normed, in
       layers without a window, and their own normed ones in the others (Gemma 4).
-    - ``shared_kv_layers``: last layers that attend to keys and values of one before (Gemma 3n, 4).
+    - ``shared_kv_layers``: last layers that use an earlier one's keys and values (Gemma 3n, 4).
     """
 
     heads: int
@@ -225,9 +225,9 @@ class FeedForward:
 class Experts:
     """A mixture of ``experts``, of which a token takes ``top_k``.
 
-    - ``expert_ffn``: width of an expert; 0: ``ffn``. ``expert_bias``: router and experts have one.
-    - ``expert_groups``: of experts; those of a token are in ``top_groups`` of them.
-    - ``shared_ffn``: width of the layer that all tokens pass; ``shared_gate``: times a sigmoid.
+    - ``expert_ffn``: width of an expert; 0: ``ffn``. ``expert_bias``: they and the router have one.
+    - ``expert_groups``: groups of experts; a token's experts are in ``top_groups`` of these.
+    - ``shared_ffn``: width of the layer that all tokens pass; ``shared_gate``: a sigmoid scales it.
     - ``expert_latent``: width to which rows are projected before dispatch, and from which after
       combination (0: as wide as the model; Nemotron 3 Super; Megatron-Core, moe_layer.py).
     - ``zero_experts``: experts that return their input, among which the router chooses too
@@ -298,7 +298,7 @@ class Norms:
       mixer are serial, OLMo Hybrid).
     - ``inner_norms``: inputs of attention's and feed-forward's last products pass norms (BitNet).
     - ``scaled_residual``: sums are multiplied by a constant (Granite); ``scaled_parts``: so are
-      inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: its own result (Gemma 4).
+      inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: its result (Gemma 4).
     """
 
     norm: str = "layernorm"
