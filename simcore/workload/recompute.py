@@ -74,6 +74,9 @@ MODULES: dict[str, Module] = {
                     "of them (Megatron-LM's --recompute-method block)"),
     "operators": Module(lambda op: False, False, "all but attention and every second product "
                         "(torchtitan's selective activation checkpointing by operator)"),
+    "all_but_attention": Module(lambda op: False, False, "all but attention, whose q, k, v and "
+                                "result are kept (MaxText's remat_policy custom with context, "
+                                "query_proj, key_proj and value_proj on the device)"),
 }  # fmt: skip
 
 
@@ -222,6 +225,8 @@ def _recomputed_layer(
             continue
         if name == "operators":
             ops = _by_operator(block, exchanges)
+        elif name == "all_but_attention":
+            ops = _around_attention(block, left_out(block) if stops_early else ())
         else:
             ops = _by_module(block, MODULES[name])
         block = replace(block, ops=ops)
@@ -308,6 +313,28 @@ def _by_operator(block: Block, exchanges: bool) -> tuple[Op, ...]:
             ops.append(_run_twice(op, NOTHING) if products % 2 == 0 else replace(op, saved=kept))
         else:
             ops.append(_run_twice(op, NOTHING))
+    ops[0] = replace(ops[0], saved=ops[0].saved + block.boundary)
+    return tuple(ops)
+
+
+def _around_attention(block: Block, unrun: tuple[Op, ...]) -> tuple[Op, ...]:
+    """A layer's ops where attention alone is kept, with its inputs; ``unrun``: do not run again.
+
+    Products of q, k and v run again only where an op between them and attention needs their
+    results (norms of q and k); other layers run again as a whole.
+    """
+    last, lone = len(block.ops) - len(unrun), ("gemm", "elementwise")
+    at = {i for i, op in enumerate(block.ops) if any(k.kind in FLASH_KINDS for k in op.fwd)}
+    first = min(at, default=0)
+    products = [i for i, op in enumerate(block.ops[:first]) if op.fwd and op.fwd[0].kind == "gemm"]
+    before = range(min(products, default=first), first)
+    needed = any(k.kind not in lone for i in before for k in block.ops[i].fwd)
+    kept_too = set() if needed else set(before)
+    ops = [
+        op if i in at else replace(op, saved=NOTHING) if i in kept_too or i >= last
+        else _run_twice(op, NOTHING)
+        for i, op in enumerate(block.ops)
+    ]  # fmt: skip
     ops[0] = replace(ops[0], saved=ops[0].saved + block.boundary)
     return tuple(ops)
 

@@ -70,6 +70,25 @@ def test_operators_run_half_of_the_products_again():
     assert kept_bytes(again) < kept_bytes(whole)
 
 
+@pytest.mark.parametrize(("qk_norm", "again"), [(False, 3), (True, 6)])
+def test_all_but_attention_keeps_its_inputs_and_runs_the_other_products_again(qk_norm, again):
+    """out, gate and up (and q, k, v before norms of q and k) run again; down need not.
+
+    Kept are the layer's input, q, k, v and the result, of 16 bit an element each.
+    """
+    whole = model(attention="flash", norm="rmsnorm", mlp="swiglu", bias=False, dropout=0.0,
+                  fused_qkv=False, fused_gate_up=False, qk_norm=qk_norm)  # fmt: skip
+    less = recomputed(whole, ("all_but_attention",), 0, stops_early=True)
+    products = {op.name: op.fwd[0].flop for op in layer(whole).ops
+                if op.fwd and op.fwd[0].kind == "gemm"}  # fmt: skip
+    names = ["attention.out", "gate", "up", *("q", "k", "v") * qk_norm]
+    more = flop(less, backward=True) - flop(whole, backward=True)
+    assert len(names) == again
+    assert more == pytest.approx(sum(products[n] for n in names))
+    element = SEQ * HIDDEN
+    assert kept_bytes(less) == pytest.approx(5 * 2 * element, rel=0.01)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_no_module_keeps_more_or_works_less(name):
     whole = model()

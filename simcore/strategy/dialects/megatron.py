@@ -47,7 +47,7 @@ _DEFERS, _DEFERRED = "defer-embedding-wgrad-compute", "wgrad-deferral-limit"
 #: Micro-batches that wait where no limit is given (arguments.py: 0, all of them).
 _ALL = 10**6
 #: Recompute modules that it has too (transformer_config.py, recompute_modules).
-_RECOMPUTED = tuple(m for m in RECOMPUTED if m not in ("layer", "operators"))
+_RECOMPUTED = tuple(m for m in RECOMPUTED if m not in ("layer", "operators", "all_but_attention"))
 _METHOD, _LAYERS, _MODULES = "recompute-method", "recompute-num-layers", "recompute-modules"
 _AWARE, _MOMENTS = "use-precision-aware-optimizer", ("exp-avg-dtype", "exp-avg-sq-dtype")
 

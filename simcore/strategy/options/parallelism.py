@@ -220,7 +220,7 @@ DECLARED = (
                       judged=True),
         help="Modules that --recompute selective recomputes: core_attn (default), layernorm, mlp, "
              "mlp_act, moe_act, moe, shared_experts, mla_up_proj, operators (default of "
-             "torchtitan).",
+             "torchtitan), all_but_attention.",
         control=Control(label="Modules to recompute", group=LAYOUT_GROUP, place=1,
                         hint="core_attn,mlp", example="core_attn,mlp"),
         messages=(r"^recompute modules?",),
