@@ -414,3 +414,12 @@ def test_presets_that_others_rely_on() -> None:
         assert NODES[name].name == name
     assert NODES["gb200-nvl72"].max_gpus == 72
     assert NODES["generic-pcie"].max_gpus == 16
+
+
+@pytest.mark.parametrize(("name", "arrays"), [("TPU-v4", 8), ("TPU-v5e", 4), ("TPU-v5p", 8)])
+def test_tpus_with_one_clock_reach_their_peak_at_it(name, arrays):
+    """An array of 128 x 128 multiplies and adds at each of its cells every clock."""
+    gpu = GPUS[name]
+    assert gpu.sustained_clock.value == gpu.boost_clock.value
+    counted = arrays * 128 * 128 * 2 * gpu.sustained_clock.value
+    assert gpu.peak("bf16") == pytest.approx(counted, rel=3e-3)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from simcore.hardware.fabrics.record import Pattern, read_fabric
+from simcore.hardware.torus import exchange_load
 from simcore.physics.collectives import Group, Library
 from simcore.physics.fabric_shares import Bottleneck, shares_on
 
@@ -58,6 +61,20 @@ def test_6_a_torus_has_one_link_to_each_neighbour() -> None:
     assert got("kind: torus\nshape: [3, 3]\n", 9, "all-to-all", 9).share == pytest.approx(
         0.25 / (3 / 8)
     )
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 5), (8, 8), (4, 4, 8)])
+def test_an_exchange_on_a_torus_is_that_of_the_closed_form(shape) -> None:
+    """s/8 vectors on the busiest link of an axis of s chips, of which (n-1)/n go to other chips.
+
+    Where the other side of an axis is as far both ways round, half goes each way.
+    """
+    n, axes = math.prod(shape), len(shape)
+    longest = shape[-1]
+    load = longest / 8.0 if longest % 2 == 0 else (longest - 1 / longest) / 8.0
+    assert longest % 2 or load == exchange_load(n, axes, 4)
+    found = got(f"kind: torus\nshape: {list(shape)}\n", n, "all-to-all", n)
+    assert found.share == pytest.approx((n - 1) / n / (2 * axes) / load)
 
 
 def test_7_a_mesh_has_its_ends_open() -> None:

@@ -65,21 +65,23 @@ class Torus(FabricRecord):
         )  # fmt: skip
 
     def _paths(self, ahead: Index, back: Index, source: Index, target: Index) -> Routes:
-        """Dimension by dimension the shorter way round; where both are as long, upwards."""
-        flows, links = [], []
+        """Dimension by dimension the shorter way round; where both are as long, half each way."""
+        flows, links, parts = [], [], []
         at, after = source.copy(), self.most_nodes
         for d, size in enumerate(self.shape):
             after //= size
             place, goal = at // after % size, target // after % size
             up, down = (goal - place) % size, (place - goal) % size
-            rising = up <= down if self.wraps and size > 2 else goal > place
-            steps = np.where(rising, up, down)
-            flow = np.repeat(np.arange(len(at)), steps)
-            done = np.arange(len(flow)) - np.repeat(np.cumsum(steps) - steps, steps)
-            here = (place[flow] + np.where(rising[flow], done, -done)) % size
-            vertex = at[flow] + (here - place[flow]) * after
-            flows.append(flow)
-            links.append(np.where(rising[flow], ahead[d, vertex], back[d, vertex]))
+            if not self.wraps or size == 2:  # one way only
+                up, down = np.where(goal > place, up, size), np.where(goal < place, down, size)
+            rising = np.sign(down - up) / 2.0 + 0.5  # part of a flow that goes upwards
+            for steps, frac, sign, near in ((up, rising, 1, ahead), (down, 1.0 - rising, -1, back)):
+                taken = np.where((frac > 0.0) & (goal != place), steps, 0)
+                flow = np.repeat(np.arange(len(at)), taken)
+                done = np.arange(len(flow)) - np.repeat(np.cumsum(taken) - taken, taken)
+                here = (place[flow] + sign * done) % size
+                flows.append(flow)
+                links.append(near[d, at[flow] + (here - place[flow]) * after])
+                parts.append(frac[flow])
             at = at + (goal - place) * after
-        flow = np.concatenate(flows)
-        return Routes(flow, np.concatenate(links), np.ones(len(flow)))
+        return Routes(*map(np.concatenate, (flows, links, parts)))
