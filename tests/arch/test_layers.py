@@ -1,11 +1,9 @@
-"""Imports point downwards, and heavy packages stay where they belong."""
+"""Heavy packages stay where they belong, no imports run in circles; layers: ``lint-imports``."""
 
 from __future__ import annotations
 
 import ast
-import shutil
-import subprocess
-import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,16 +11,6 @@ import pytest
 from tree import ROOT, imports, modules, parsed
 
 SMALL_ENOUGH_LINES = 500
-
-
-def test_import_contracts_hold() -> None:
-    lint = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
-    lint = lint or shutil.which("lint-imports")
-    assert lint is not None, "import-linter is part of the dev extra"
-    done = subprocess.run(
-        [lint, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 #: Tracing runs a user's module; all but the files that a prediction imports may need torch.
@@ -112,13 +100,18 @@ def test_every_package_says_what_it_is() -> None:
         assert (ROOT / module.parent / "__init__.py").exists(), f"{module.parent} is no package"
 
 
+@cache
+def _known() -> frozenset[str]:
+    """The modules of the package, by dotted name."""
+    return frozenset(".".join(m.with_suffix("").parts).removesuffix(".__init__") for m in modules())
+
+
 def _names_imported(module: Path, *, late: bool = False) -> set[str]:
     """Modules of the package that a module imports as it loads, or for the type checker.
 
     ``late``: those that its functions import as well.
     """
-    known = {".".join(m.with_suffix("").parts).removesuffix(".__init__") for m in modules()}
-    found: set[str] = set()
+    known, found = _known(), set[str]()
 
     def walk(node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):

@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "simcore"
 
 
-def modules() -> list[Path]:
+@cache
+def modules() -> tuple[Path, ...]:
     """Every Python file of the package, relative to the repository."""
-    return sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))
+    return tuple(sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py")))
 
 
 @cache

@@ -37,8 +37,13 @@ def simcore(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 @pytest.fixture(scope="session")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ran]:
-    """The same in a fresh interpreter; bytecode is cached, as in an installed package."""
-    cache = tmp_path_factory.mktemp("bytecode")
+    """The same in a fresh interpreter; bytecode is cached, as in an installed package.
+
+    Where this process writes none, it is made for these tests alone.
+    """
+    cache = {}
+    if sys.dont_write_bytecode:
+        cache["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.mktemp("bytecode"))
 
     def call(*words: str, code: str | None = None, **env: str) -> Ran:
         start = ["-c", code] if code is not None else ["-m", "simcore"]
@@ -47,7 +52,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ran]:
             [sys.executable, *start, *words],
             capture_output=True,
             text=True,
-            env={**kept, "PYTHONPYCACHEPREFIX": str(cache), **env},
+            env={**kept, **cache, **env},
             cwd=Path(__file__).parents[2],
             timeout=120,
         )

@@ -168,12 +168,12 @@ def test_a_library_s_name_is_one_of_its_list(simcore: Callable, evil: Evil, name
     assert found["simulated"] == 1 and not evil.ran
 
 
-@pytest.mark.parametrize("library", ["platformdirs", "timm", "jinja2"])
-def test_a_file_of_the_folder_is_no_library(
-    process: Callable, evil: Evil, library: str, tmp_path: Path
+def test_files_of_the_folder_are_no_libraries(
+    process: Callable, evil: Evil, tmp_path: Path
 ) -> None:
     """``python -m`` puts the current folder first on the path, where data may lie."""
-    evil.write(f"{library}.py", (evil.folder / "evilmod.py").read_text())
+    for library in ("platformdirs", "timm", "jinja2"):
+        evil.write(f"{library}.py", (evil.folder / "evilmod.py").read_text())
     evil.write("t.csv", TABLE.replace(NAME, "timm:resnet18"))
     root = str(Path(__file__).parents[2])
     code = (

@@ -53,7 +53,8 @@ class Started(Part):
 
     def given(self, words: Sequence[str]) -> bool:
         """Whether one of the words of a line is a file that only this program is given."""
-        return any(_ends_in(word, p) for word in words for p in self.configs.split())
+        patterns = self.configs.split()
+        return bool(patterns) and any(_ends_in(w, p) for w in set(words) for p in patterns)
 
 
 @lru_cache(maxsize=10_000)
