@@ -44,7 +44,6 @@ from simcore.report.formatting import plural
 from simcore.request.resolved import Request
 from simcore.strategy.strategy import HYBRID
 from simcore.timing.steps import central_step_s
-from simcore.workload.ops.lookup import WHOLE_LOGITS
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given
 
@@ -246,7 +245,7 @@ def _shorter(request: Request) -> Iterator[Change]:
 def _whole_logits(request: Request) -> bool:
     """Whether a rank holds the logits of all its tokens, which a loss in chunks never does."""
     tp = request.placed.layout.tp if request.placed else 1
-    return tp == 1 and any(op.name == WHOLE_LOGITS for op in request.workload.blocks[-1].ops)
+    return tp == 1 and any(op.role == "all_logits" for op in request.workload.blocks[-1].ops)
 
 
 def _batch(request: Request, size: int) -> Change:

@@ -32,7 +32,6 @@ from simcore.strategy.layout import Layout
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Frozen, Workload
-from simcore.workload.saved import BUFFERED_LOGITS, JOINED_LOGITS
 
 
 class SavedActivations(NamedTuple):
@@ -139,8 +138,8 @@ def rests_of_loss(workload: Workload, p: Precision) -> float:
     parts.
     """
     first, last = (workload.blocks[workload.order[end]] for end in (0, -1))
-    cut = [saved_bytes(op.saved, p) for op in first.ops if op.name == BUFFERED_LOGITS]
-    cut += [output_bytes(op, p) for op in last.ops if op.name == JOINED_LOGITS]
+    cut = [saved_bytes(op.saved, p) for op in first.ops if op.role == "buffered_logits"]
+    cut += [output_bytes(op, p) for op in last.ops if op.role == "joined_logits"]
     of_loss = max((saved_bytes(op.saved, p) for op in last.ops), default=0.0) if cut else 0.0
     return sum(max(of_loss - n_bytes, 0.0) for n_bytes in cut)
 

@@ -36,8 +36,6 @@ CHECKPOINT_ISSUES = 9.0
 #: hooks around each tensor that autograd saves (torch 2.13: 140 and 340 us for the 24 tensors of a
 #: GPT-2 layer, 200 and 475 us for the 38 of a Llama layer).
 HOOKED_ISSUES = (17.0, 41.0)
-#: The op with which a layer's attention ends.
-_ATTENTION_ENDS = "attention.residual"
 
 
 @dataclass(frozen=True)
@@ -123,8 +121,7 @@ def _by_part(block: Block) -> Iterator[tuple[LayerPart | None, Op]]:
     Attention ends where its result is added to its input. Routing is all from there until rows are
     sent to their experts, and the experts that every token passes.
     """
-    names = [op.name for op in block.ops]
-    ends = names.index(_ATTENTION_ENDS) + 1 if _ATTENTION_ENDS in names else 0
+    ends = next((i + 1 for i, op in enumerate(block.ops) if op.role == "attention_sum"), 0)
     sent = next((i for i, op in enumerate(block.ops) if op.part == "exchange"), 0)
     for i, op in enumerate(block.ops):
         routing = ends <= i < sent or (sent and op.part == "shared")

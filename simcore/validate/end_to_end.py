@@ -31,7 +31,6 @@ from simcore.timing.rates import class_rates
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Block, Workload
 from simcore.workload.models import MODELS
-from simcore.workload.ops.lookup import WHOLE_LOGITS
 from simcore.workload.ops.pointwise import grad_only
 
 _WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
@@ -130,7 +129,7 @@ def _as_timed(block: Block) -> Block:
     """The block as it is timed: the loss runs outside, and gradients add to earlier ones."""
     timed = (replace(op, fwd=()) if op.name == "loss" else op for op in block.ops)
     # The logits enter the loss without a shift or a copy.
-    kept = tuple(op for op in timed if op.name != WHOLE_LOGITS)
+    kept = tuple(op for op in timed if op.role != "all_logits")
     if not block.params:
         return replace(block, ops=kept)
     added = grad_only("accumulate", 0.0, weight=3.0 * block.numel, launches=len(block.params))

@@ -56,11 +56,6 @@ CUDNN_NORM: KernelKind = "batch_norm"
 NATIVE_NORM: KernelKind = "batch_norm_native"
 #: Elements that a kernel of matrix units loads at once where rows are aligned: 16 bytes in 16 bit.
 FULL_LOAD = 8
-#: Names of two ops that read an embedding table of another block; a pipeline cut finds shared
-#: tables by them. ``TIE`` adds the table's two gradients where the head shares the embedding's
-#: table. ``NEXT_TOKENS`` looks up the next tokens for a module that predicts further tokens.
-TIE = "tie"
-NEXT_TOKENS = "mtp.tokens"
 
 
 class Affine(NamedTuple):
@@ -146,6 +141,17 @@ class Kernel:
 
 #: Parts of a mixture of experts (``Op.part``).
 ExpertPart = Literal["", "experts", "exchange", "shared"]
+#: What rules about a whole layer or model look for in its ops (``Op.role``):
+#: ``attention_sum``: attention's result is added to the layer's input. ``table_sum``: the two
+#: gradients of a table that embedding and head share are added. ``next_tokens``: the embedding of
+#: the next tokens, for a module that predicts further tokens. ``all_logits``: a copy of the logits
+#: of all tokens, which the loss keeps. ``buffered_logits``: logits that a pipeline's buffer holds
+#: over the next micro-batch. ``joined_logits``: logits of the whole vocabulary, joined from the
+#: parts of tensor ranks.
+OpRole = Literal[
+    "", "attention_sum", "table_sum", "next_tokens", "all_logits", "buffered_logits",
+    "joined_logits",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +175,7 @@ class Op:
     - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
       experts' products), ``exchange`` (dispatch and combination of rows) or ``shared`` (the experts
       that every token passes); empty for all other ops.
+    - ``role``: what the op is to rules about its layer or model (``OpRole``); most have none.
     """
 
     name: str
@@ -186,6 +193,7 @@ class Op:
     beside: Saved = NOTHING
     hung: Saved = NOTHING
     part: ExpertPart = ""
+    role: OpRole = ""
 
     @property
     def forward_flop(self) -> float:

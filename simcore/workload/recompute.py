@@ -14,7 +14,7 @@ from functools import lru_cache
 from simcore.base.errors import UnknownName
 from simcore.base.record import dataclass, replace
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
-from simcore.workload.saved import JOINED_LOGITS, NOTHING, Saved
+from simcore.workload.saved import NOTHING, Saved
 
 #: Name of the block after the layers, and of the product in it.
 _HEAD = "head"
@@ -143,7 +143,7 @@ def _recomputed_head(block: Block) -> Block:
     kept = inputs.pop() if inputs else NOTHING
     ops = tuple(
         _run_twice(op, kept if op.name in _NORMS else op.saved)
-        if op.name in (*_NORMS, _HEAD, JOINED_LOGITS)
+        if op.name in (*_NORMS, _HEAD) or op.role == "joined_logits"
         else op
         for op in block.ops
     )

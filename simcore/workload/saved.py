@@ -70,5 +70,3 @@ class Saved:
 
 
 NOTHING = Saved()
-#: Names of ops that hold logits outside the loss: a pipeline's buffer, and what tensor ranks join.
-BUFFERED_LOGITS, JOINED_LOGITS = "logits", "head.join"

@@ -15,8 +15,6 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass, replace
 from simcore.workload.archs.lm_layer import ATTENDING, last_products
 from simcore.workload.graph import (
-    NEXT_TOKENS,
-    TIE,
     Block,
     Frozen,
     Kernel,
@@ -26,7 +24,7 @@ from simcore.workload.graph import (
     weight_grad_numel,
 )
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.saved import BUFFERED_LOGITS, NOTHING, Saved
+from simcore.workload.saved import NOTHING, Saved
 
 #: Settings that tensor ranks divide, by architecture; other architectures cannot be divided.
 _DIVIDED = {
@@ -321,11 +319,10 @@ def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     """The part with its buffers; equal parts are one object, as those of ``stretch``."""
     layer = next(b for b in part.blocks if b.recomputable)
     logits = max(op.saved.widest for op in part.blocks[part.order[-1]].ops)
-    kept = {
-        "kept": layer.boundary * copies,
-        BUFFERED_LOGITS: Saved(raw_bytes=logits_bytes * logits),
-    }
-    ops = tuple(Op(name=name, fwd=(), saved=n) for name, n in kept.items() if n != NOTHING)
+    kept = Op(name="kept", fwd=(), saved=layer.boundary * copies)
+    buffered = Saved(raw_bytes=logits_bytes * logits)
+    last = Op(name="logits", fwd=(), saved=buffered, role="buffered_logits")
+    ops = tuple(op for op in (kept, last) if op.saved != NOTHING)
     if not ops:
         return part
     # The buffers come before all other blocks, so that they are held until the backward of the
@@ -400,9 +397,9 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table:
 def _own_tables(block: Block) -> tuple[Param, ...]:
     """Tables that a block's operators read and that another block, sharing them, holds."""
     for op in block.ops:
-        if op.name == NEXT_TOKENS:
+        if op.role == "next_tokens":
             return (Param(f"{op.name}.weight", round(op.bwd[0].weight)),)
-    if all(op.name != TIE for op in block.ops):
+    if all(op.role != "table_sum" for op in block.ops):
         return ()
     held = {p.name for p in block.params}
     products = ((f"{op.name}.weight", round(weight_grad_numel(op))) for op in block.ops)
@@ -416,11 +413,11 @@ def _with_own_tables(blocks: list[Block]) -> list[Block]:
     where mtp_process is set); DeepSpeed, runtime/pipe/module.py, TiedLayerSpec: a module of each
     stage that uses it. The module that predicts a further token uses the head's copy too.
     """
-    heads = [b for b in blocks if any(op.name == TIE for op in b.ops)]
+    heads = [b for b in blocks if any(op.role == "table_sum" for op in b.ops)]
     holder = next((b for b in heads or blocks if _own_tables(b)), None)
     if holder is None:
         return blocks
-    ops = tuple(op for op in holder.ops if op.name != TIE)
+    ops = tuple(op for op in holder.ops if op.role != "table_sum")
     with_tables = replace(holder, ops=ops, params=(*holder.params, *_own_tables(holder)))
     return [with_tables if b is holder else b for b in blocks]
 

@@ -24,7 +24,8 @@ def op(name: str, forward: int, backward: int, part: ExpertPart = "") -> Op:
 
 
 LAYER = (
-    op("norm1", 1, 2), op("qkv", 3, 4), op("attention.residual", 1, 1),
+    op("norm1", 1, 2), op("qkv", 3, 4),
+    replace(op("attention.residual", 1, 1), role="attention_sum"),
     op("norm2", 1, 2), op("router", 5, 6), op("dispatch", 4, 1, "exchange"),
     op("experts.up", 7, 14, "experts"), op("shared.up", 2, 3, "shared"), op("mlp.residual", 1, 1),
 )  # fmt: skip

@@ -50,7 +50,7 @@ from simcore.workload.archs import (
 )
 from simcore.workload.archs.formulas import Meaning, formula
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Affine, Frozen, Kernel, Op
+from simcore.workload.graph import Affine, Frozen, Kernel, Op, OpRole
 from simcore.workload.saved import Saved
 
 if TYPE_CHECKING:
@@ -202,15 +202,15 @@ class Layers:
     def op(
         self, *inputs: T, name: str, forward: Sequence[Any] = (), backward: Sequence[Any] = (),
         saved: Mapping[str, float] = {}, result: Mapping[str, float] = {},
-        gemm_weight: float = 0.0, **placed: Any,
+        gemm_weight: float = 0.0, role: OpRole = "", **placed: Any,
     ) -> T:  # fmt: skip
         """An operator stated by its kernels and the elements that it saves and returns.
 
-        ``gemm_weight``: elements of a weight of its own that autocast copies to 16 bit.
+        ``gemm_weight``, ``role``: as in ``Op``.
         """
         made = Op(
             name=name, fwd=_kernels(forward), bwd=_kernels(backward), saved=Saved(**saved),
-            result=Saved(**result), gemm_weight=gemm_weight,
+            result=Saved(**result), gemm_weight=gemm_weight, role=role,
         )  # fmt: skip
         return self._added((made,), inputs, **placed)
 

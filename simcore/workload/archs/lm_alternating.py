@@ -6,6 +6,7 @@ Gemma3nTextAltUp and Gemma3nTextLaurelBlock).
 
 from __future__ import annotations
 
+from simcore.base.record import replace
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import Streams
@@ -99,7 +100,7 @@ def joined(body: Body, seq: int, hidden: int) -> None:
     """Add the sum of the residual, attention and branch, divided by the square root of two."""
     elems = float(seq * hidden)
     body.add(
-        ops.binary("attention.residual", elems, grads=0, high=True),
+        replace(ops.binary("attention.residual", elems, grads=0, high=True), role="attention_sum"),
         ops.binary("branch.residual", elems, grads=0, high=True),
         ops.scale("branch.residual.scale", elems, high=True),
     )

@@ -256,7 +256,7 @@ def _join_parallel(body: Body, m: Model) -> None:
     """Add the sums of attention and feed-forward part where both read the layer's input."""
     fused, elems = m.run.compiled, m.elems
     body.add(
-        ops.residual("attention.residual", elems, fused=fused),
+        replace(ops.residual("attention.residual", elems, fused=fused), role="attention_sum"),
         ops.residual("mlp.residual", elems, fused=fused),
         ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
     )
@@ -380,7 +380,11 @@ def layer(m: Model, kind: Kind) -> Body:
         if after:
             norm("attention.norm", narrow=True)
         name = "attention" if kind.mixer == "a" else "mixer"
-        body.add(summed(f"{name}.residual"), forked(f"{name}.fork"))
+        attended = summed(f"{name}.residual")
+        body.add(
+            replace(attended, role="attention_sum") if kind.mixer == "a" else attended,
+            forked(f"{name}.fork"),
+        )
     if not kind.fed:
         return body
     if before:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from simcore.base.record import dataclass
+from simcore.base.record import dataclass, replace
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, plain_activation
-from simcore.workload.graph import TIE, Kernel, Op
+from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
@@ -185,8 +185,9 @@ def add_layer(
             attend(body, t, prefix, reads)
         if t.drop_mlp if part == "mlp" else t.drop:
             body.add(ops.dropout(f"{part}.dropout", t.elems))
+        summed = ops.residual(f"{part}.residual", t.elems, fused=t.xla)
         body.add(
-            ops.residual(f"{part}.residual", t.elems, fused=t.xla),
+            replace(summed, role="attention_sum") if part == "attention" else summed,
             ops.accumulate(f"{part}.fork", t.elems, high=True, casts=t.elems * (not t.xla)),
         )
         if not t.norm_first:
@@ -213,4 +214,5 @@ def masked_lm_head(
     body.linear(
         "decoder", rows, width, vocab, bias=True, reads="norm", weight=False, padded=padded
     )  # fmt: skip
-    body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", rows, vocab))
+    tied = ops.grad_only("tie", 0.0, weight=3.0 * vocab * width, role="table_sum")
+    body.add(tied, *ops.lm_loss("loss", rows, vocab))

@@ -40,8 +40,8 @@ from simcore.workload.archs.lm_settings import (
     LanguageModel,
     Sizes,
 )
-from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
-from simcore.workload.saved import JOINED_LOGITS, Saved
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 if TYPE_CHECKING:
     from simcore.workload.archs.lm_mixers import MixerShape
@@ -221,7 +221,7 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
     if ends.tied and body.trains:
         # The shared table's two gradients are summed.
-        body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width))
+        body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width, role="table_sum"))
     # A compiler makes scale and cap part of the loss's kernels.
     is_separate = run.loss not in ("compiled", "compiled_chunks", "chunked")
     logits = float(seq * vocab)
@@ -235,7 +235,7 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         )
     if run.gathered_logits and run.loss_vocab > vocab:  # the whole vocabulary, not a rank's part
         vocab = run.loss_vocab
-        body.add(ops.copy(JOINED_LOGITS, float(seq * vocab)))
+        body.add(replace(ops.copy("head.join", float(seq * vocab)), role="joined_logits"))
     body.add(*_loss("loss", seq, vocab, run))
     if run.logit_metrics:
         body.add(ops.logit_metrics("metrics", seq, vocab, run.logit_metrics))
@@ -251,7 +251,8 @@ def _next_token(m: Model, vocab: int, routed: bool) -> Body:
     body = layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     if body.trains:
-        body.add(ops.embedding(NEXT_TOKENS, seq, hidden, vocab, fused=m.run.compiled))
+        embedded = ops.embedding("mtp.tokens", seq, hidden, vocab, fused=m.run.compiled)
+        body.add(replace(embedded, role="next_tokens"))
     body.norm("embedding.norm", seq, hidden, m.norms.norm)
     body.norm("hidden.norm", seq, hidden, m.norms.norm)
     body.add(ops.copy("mtp.cat", 2 * m.elems))

@@ -19,7 +19,7 @@ from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mixers import MixerShape, mamba
 from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.archs.lm_settings import Attention
-from simcore.workload.graph import TIE, Block, Workload
+from simcore.workload.graph import Block, Workload
 from simcore.workload.saved import Saved
 
 _NORMS = ("rmsnorm", "rmsnorm_eager")
@@ -190,7 +190,7 @@ def build(*, name: str, sample_unit: str = "sequence", z: Zamba) -> Workload:
     last = Body(in_layer=False)
     last.norm("norm", seq, hidden, z.norm)
     last.linear("head", seq, hidden, z.vocab, reads="out", weight=False)
-    last.add(ops.grad_only(TIE, 0.0, weight=3.0 * z.vocab * hidden))
+    last.add(ops.grad_only("tie", 0.0, weight=3.0 * z.vocab * hidden, role="table_sum"))
     last.add(*(ops.loss_in_place if z.loss == "in_place" else ops.lm_loss)("loss", seq, z.vocab))
     plain, behind = _layer(s, "layer", False), _layer(s, "layer shared", True)
     blocks = [first.block("embeddings"), plain, behind, _repeated_layer(behind), last.block("head")]

@@ -19,8 +19,6 @@ from simcore.workload.saved import Saved
 #: fp32 numbers of a row that a thread block holds in shared memory: 48 KiB unless a kernel requests
 #: more (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
 BLOCK_ROW = int(48 * KIB / FP32_BYTES)
-#: The op of a language model's loss that copies and holds the logits of all its tokens.
-WHOLE_LOGITS = "loss.logits"
 #: Bits of a digit, by which one pass sorts (CUB, tuning_radix_sort.cuh, ONESWEEP_RADIX_BITS).
 DIGIT_BITS = 8
 #: Bits of an index (int64). ``embedding_dense_backward`` and ``sort`` sort by all of them.
@@ -182,7 +180,7 @@ def lm_loss(
         kind="copy", low=elems, high=elems * (not upcast), raw_bytes=raw_bytes, indexed=elems
     )
     saved = Saved(low=elems * held, raw_bytes=INT64_BYTES * rows * upcast)  # logits, labels
-    kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=saved)
+    kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=saved, role="all_logits")
     loss = cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
     if not shifted:
         return kept, *loss
@@ -239,8 +237,9 @@ def loss_vocab_parallel(
     shift: tuple[Op, ...] = ()
     if copied:
         shift, fwd = (Op(name=f"{name}.shift", fwd=(by_row,), result=fp32),), (sums, *fwd[2:])
+    logits = Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast_back,))
     return (
-        Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast_back,), beside=beside),
+        replace(logits, beside=beside, role="all_logits"),
         *shift,
         Op(name=name, fwd=fwd, bwd=bwd, saved=fp32, in_place=True),
         loss_seed(),
@@ -342,7 +341,7 @@ def loss_smoothed(rows: float, vocab: int) -> tuple[Op, ...]:
     # Long rows are read from memory once per pass, as in ``cross_entropy``.
     streams = vocab > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
-    logits = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    logits = Op(name="loss.logits", fwd=(), saved=Saved(low=scores), role="all_logits")
     read = 3.0 if streams else 1.0
     loss = Op(
         name="loss",

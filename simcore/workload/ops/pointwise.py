@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from simcore.base.record import replace
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Block, Kernel, Op
+from simcore.workload.graph import Block, Kernel, Op, OpRole
 from simcore.workload.saved import NOTHING, Saved
 
 
@@ -209,12 +209,13 @@ def grad_only(
     high: bool = False,
     weight: float = 0.0,
     indexed: float = 0.0,
+    role: OpRole = "",
 ) -> Op:
     """Kernels that only backward runs; all ``launches`` together move ``traffic`` elements."""
     kernel = Kernel(
         kind=kind, launches=launches, weight=weight, indexed=indexed, **_traffic(traffic, high)
     )
-    return Op(name=name, fwd=(), bwd=(kernel,))
+    return Op(name=name, fwd=(), bwd=(kernel,), role=role)
 
 
 def accumulate(
