@@ -14,29 +14,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from simcore.base.record import Same, dataclass, replace
 from simcore.workload.saved import NOTHING, Saved
 
-KernelKind = Literal[
-    "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
-    "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4", "copy",
-    "attention_cudnn", "attention_cudnn_first", "attention_cudnn_fp8", "attention_flash_first",
-    "attention_newest", "attention_masked", "elementwise", "norm", "batch_norm",
-    "batch_norm_native", "softmax", "reduction", "gather", "recurrent", "auxiliary", "causal_conv",
-    "chunk_products", "chunk_products_by_channel", "chunk_states",
-]  # fmt: skip
 #: Kernels of fused attention that a configuration names; rates are relative to FlashAttention-2's.
 #: ``attention``: torch's scaled_dot_product_attention, ``attention_masked``: under a mask tensor,
 #: ``attention_flash_first``: before PyTorch 2.10; ``attention_cudnn_first``: before cuDNN 9.4;
 #: ``attention_newest``: the newest FlashAttention.
-OTHER_FLASH: tuple[KernelKind, ...] = (
-    "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4",
+FlashKind = Literal[
+    "attention", "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_v4",
     "attention_cudnn", "attention_cudnn_first", "attention_cudnn_fp8", "attention_flash_first",
     "attention_newest", "attention_masked",
-)  # fmt: skip
-FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
+]  # fmt: skip
+KernelKind = Literal[
+    FlashKind, "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "copy",
+    "elementwise", "norm", "batch_norm", "batch_norm_native", "softmax", "reduction", "gather",
+    "recurrent", "auxiliary", "causal_conv", "chunk_products", "chunk_products_by_channel",
+    "chunk_states",
+]  # fmt: skip
+FLASH_KINDS: tuple[KernelKind, ...] = get_args(FlashKind)
 #: Kinds of convolution. ``conv_winograd``: Winograd's algorithm may compute it, which needs 3x3 at
 #: stride 1, neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes
 #: (cudnn.h: FWD_, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). ``conv_pointwise``:
@@ -65,8 +63,7 @@ class Affine(NamedTuple):
     per_sample: float = 0.0
 
 
-ONE = Affine(1.0, 0.0)
-NONE = Affine()
+ONE, NONE = Affine(1.0, 0.0), Affine()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,17 +138,16 @@ class Kernel:
 
 #: Parts of a mixture of experts (``Op.part``).
 ExpertPart = Literal["", "experts", "exchange", "shared"]
-#: What rules about a whole layer or model look for in its ops (``Op.role``):
-#: ``attention_sum``: attention's result is added to the layer's input. ``table_sum``: the two
-#: gradients of a table that embedding and head share are added. ``next_tokens``: the embedding of
-#: the next tokens, for a module that predicts further tokens. ``all_logits``: a copy of the logits
-#: of all tokens, which the loss keeps. ``buffered_logits``: logits that a pipeline's buffer holds
-#: over the next micro-batch. ``joined_logits``: logits of the whole vocabulary, joined from the
-#: parts of tensor ranks.
+#: What rules about a whole layer or model look for in its ops (``Op.role``).
 OpRole = Literal[
-    "", "attention_sum", "table_sum", "next_tokens", "all_logits", "buffered_logits",
-    "joined_logits",
-]  # fmt: skip
+    "",
+    "attention_sum",  # attention's result is added to the layer's input
+    "table_sum",  # the two gradients of a table that embedding and head share are added
+    "next_tokens",  # the embedding of the next tokens, for a module that predicts further tokens
+    "all_logits",  # a copy of the logits of all tokens, which the loss keeps
+    "buffered_logits",  # logits that a pipeline's buffer holds over the next micro-batch
+    "joined_logits",  # logits of the whole vocabulary, joined from the parts of tensor ranks
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,11 +285,7 @@ class Block:
     @cached_property
     def saved(self) -> Saved:
         """Activations per sample that forward of one instance saves for backward."""
-        total = NOTHING
-        for op in self.ops:
-            if op.saved is not NOTHING:
-                total = total + op.saved
-        return total
+        return sum((op.saved for op in self.ops if op.saved is not NOTHING), NOTHING)
 
 
 def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
@@ -305,9 +297,8 @@ def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
 class Frozen:
     """A network that only runs forward in each step (VAE, text encoder), on the same device.
 
-    ``trained``: blocks of it that are trained all the same, in the order in which they run before
-    the model's own; a workload has them among its blocks.
-
+    - ``trained``: blocks of it that are trained all the same, in the order in which they run before
+      the model's own; a workload has them among its blocks.
     - ``resident_numel``: all parameters held on the device, used or not.
     - ``transient_low``: peak of live activation elements per sample while the network runs.
     - ``bytes_per_param``: storage width; None: the width follows the run's precision. With
@@ -434,8 +425,8 @@ class Workload:
 
         Forward once and backward twice, less the gradients that frozen weights do not need.
         """
-        forward = self.forward_flop - self.uneven_flop
-        return 3.0 * forward - self.frozen_weight_flop + self.frozen_flop
+        trained = 3.0 * (self.forward_flop - self.uneven_flop) - self.frozen_weight_flop
+        return trained + self.frozen_flop
 
     @cached_property
     def frozen_flop(self) -> float:

@@ -23,7 +23,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.timing.rates import class_rates
 from simcore.timing.steps import central_step_s
-from simcore.workload.graph import OTHER_FLASH
+from simcore.workload.graph import FLASH_KINDS
 from simcore.workload.models import MODELS
 
 
@@ -74,8 +74,8 @@ def test_two_ranks_keep_the_measured_share_of_their_rates(found: Machine, profil
     one, two = (
         class_rates(found.cluster(n).groups[0], PRECISIONS["fp32"], profile) for n in (1, 2)
     )
-    compute = [KINDS.index(k) for k in COMPUTE_KINDS if k not in OTHER_FLASH]
-    others = [i for i, k in enumerate(KINDS) if k not in OTHER_FLASH]
+    compute = [KINDS.index(k) for k in COMPUTE_KINDS if k not in FLASH_KINDS[1:]]
+    others = [i for i, k in enumerate(KINDS) if k not in FLASH_KINDS[1:]]
     assert one.kernels.kinds["flop_per_s"][compute] == pytest.approx(0.8 * 100e9)
     assert two.kernels.kinds["flop_per_s"][compute] == pytest.approx(0.9 * 0.8 * 100e9)
     assert one.kernels.kinds["bytes_per_s"][others] == pytest.approx(0.5 * 20e9)
