@@ -21,6 +21,8 @@ T = TypeVar("T")
 _PROPOSED = 3
 #: Least similarity (difflib's ratio) of a proposed name: difflib's own default.
 _ALIKE_FRAC = 0.6
+#: Fewest letters of a name that is proposed because it stands in another one.
+_TOLD_APART = 3
 #: Largest number of names that a message lists, of a family or of all known names.
 LISTED = 12
 
@@ -172,13 +174,15 @@ def nearest(
     """Up to ``n`` of the known names that are similar to ``name``, the most similar first.
 
     ``alike_frac`` is the least similarity (difflib's ratio). If no name reaches it, names that
-    contain ``name`` or are contained in it."""
+    contain ``name``, or names of three letters and more that it contains, the nearest length first."""
     import difflib  # only needed for error messages
 
     folded = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=alike_frac)
     if not close and name:
-        close = [k for k in folded if name.lower() in k or k in name.lower()][:n]
+        low = name.lower()
+        inside = (k for k in folded if low in k or (len(k) >= _TOLD_APART and k in low))
+        close = sorted(inside, key=lambda k: abs(len(k) - len(low)))[:n]
     return [folded[c] for c in close]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
@@ -40,10 +41,10 @@ _KINDS_OF_LINKS = {"infiniband": "ib", "ib": "ib", "ethernet": "eth", "eth": "et
 #: One count, which may be that of several full nodes.
 _COUNT_ALONE = re.compile(r"^\s*\d+\s*[x×*]\s*[^\d\s]")
 #: A third count where the GPU type should stand.
-_MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
+_MORE_COUNTS = re.compile(r"^\d+(?:\s*[x×*]|X)")
 #: Counts in other notations: without x, with a capital X, or after the GPU type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
-_COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
+_COUNT_LAST = re.compile(r"^(?P<name>\S.*?)\s*[xX×*:]\s*(?P<counts>\d+)$")
 #: Nodes that are assumed where no preset names the GPU: with a switched fabric, else by PCIe
 #: generation, that of the card's port or of the servers of its year if that is older.
 GENERIC_SWITCHED = "generic-nvswitch"
@@ -162,24 +163,31 @@ def parse_cluster(
     switches = parse_fabric([w for w in words if is_fabric_word(w)])
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
+    named = node not in (None, NO_P2P)
     for part in text.split("+"):
         counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
         if counted is None or violations:  # go on only to collect further violations
             continue
-        (n_nodes, per_node), gpu, name = counted
-        preset, assumed = _node_for(gpu, per_node, node)
+        (n_nodes, per_node), gpu, name, own, ports = counted
+        if own:
+            on = f" and {ports} between nodes" if ports else ""
+            assumptions.append(f"node: {name} is {per_node}x{gpu.name} on preset {own!r}{on}")
+            named = True
+        own = node or own
+        preset, assumed = _node_for(gpu, per_node, own)
         if per_node > preset.most_gpus and _COUNT_ALONE.match(part):
-            n_nodes, per_node, note = _full_nodes(gpu, per_node, node)
-            preset, assumed = _node_for(gpu, per_node, node)
+            n_nodes, per_node, note = _full_nodes(gpu, per_node, own)
+            preset, assumed = _node_for(gpu, per_node, own)
             assumptions += note
         if per_node > preset.most_gpus:
-            usual = _node_for(gpu, 1, node)[0]
+            usual = _node_for(gpu, 1, own)[0]
             racked = usual if usual.tray_gpus else preset
             violations.append(_too_many(racked, n_nodes, per_node, name))
             continue
         assumptions += assumed
-        if nics is not None:
-            preset = _with_nics(preset, nics)
+        if nics is not None or ports:
+            preset = _with_nics(preset, nics or parse_network(ports))
+            link = link or ports
         group, assumed = _domains(NodeGroup(n_nodes, per_node, gpu, preset))
         assumptions += assumed
         groups.append(group)
@@ -193,7 +201,7 @@ def parse_cluster(
         with_graph(switches, fabric, sum(g.n_nodes for g in groups)),
         written=() if order == sorted(order) else tuple(map(order.index, range(len(order)))),
     )
-    return _networked(cluster, link, node_named=node not in (None, NO_P2P))
+    return _networked(cluster, link, node_named=named)
 
 
 def _order_key(group: NodeGroup) -> tuple[str, str, int, int]:
@@ -201,10 +209,20 @@ def _order_key(group: NodeGroup) -> tuple[str, str, int, int]:
     return group.gpu.name, group.node.name, group.gpus_per_node, group.n_nodes
 
 
+class _Counted(NamedTuple):
+    """(nodes, GPUs per node), the device, its name as written, and the node and network of it."""
+
+    counts: tuple[int, int]
+    gpu: GpuSpec
+    name: str
+    node: str | None = None
+    network: str = ""
+
+
 def _counted(
     part: str, given: tuple[int | None, int | None], violations: list[str]
-) -> tuple[tuple[int, int], GpuSpec, str] | None:
-    """(nodes, GPUs per node), the device and its name as written; None where the part is invalid.
+) -> _Counted | None:
+    """A part of a cluster's text; None where it is invalid.
 
     ``given``: the counts from torchrun's options, for a part without counts. Every problem is
     appended to ``violations``.
@@ -228,9 +246,15 @@ def _counted(
         from simcore.hardware.torus import named_slice
 
         if (cut := named_slice(name, default_node, violations)) is not None:
-            return (counts[0] * counts[1], cut[1]), cut[0], name
+            return _Counted((counts[0] * counts[1], cut[1]), cut[0], name)
+        from simcore.hardware.machines import machine_named  # few clusters are named so
+
+        if (whole := machine_named(name)) is not None:
+            if not second and (first or given[1] is None):
+                counts = (counts[1] if first else counts[0], whole.gpus)
+            return _Counted(counts, whole.gpu, name, whole.node, whole.network)
     try:
-        return counts, GPUS[name], name
+        return _Counted(counts, GPUS[name], name)
     except UnknownName as err:
         violations.append(_unknown_gpu(part, name) or str(err))
         return None
@@ -248,7 +272,9 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
     from simcore.hardware.torus import near_slices  # only for error messages
 
-    if near := near_slices(name):
+    from simcore.hardware.machines import near_machines
+
+    if near := near_slices(name) or near_machines(name):
         return f"unknown gpu {name!r}: did you mean {' or '.join(map(repr, near))}?"
     if meant := _counted_otherwise(part):
         if meant == part:  # in this grammar, but for the digits of a count
