@@ -174,7 +174,7 @@ def nearest(
     """Up to ``n`` of the known names that are similar to ``name``, the most similar first.
 
     ``alike_frac`` is the least similarity (difflib's ratio). If no name reaches it, names that
-    contain ``name``, or names of three letters and more that it contains, the nearest length first."""
+    contain ``name``, or of three letters and more that it contains, nearest length first."""
     import difflib  # only needed for error messages
 
     folded = {k.lower(): k for k in known}

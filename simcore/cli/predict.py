@@ -38,7 +38,7 @@ def predict(
         option(
             "--gpus", "CLUSTER",
             "Cluster as NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
-            "`simcore list gpus`.", "cluster",
+            "or machines: 2xp5.48xlarge; `simcore list gpus`.", "cluster",
         ),
     ] = None,
     emit: Annotated[

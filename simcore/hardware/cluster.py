@@ -270,9 +270,8 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has no GPU type: write NODESxGPUSxTYPE"
     if "," in name:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
-    from simcore.hardware.torus import near_slices  # only for error messages
-
     from simcore.hardware.machines import near_machines
+    from simcore.hardware.torus import near_slices  # only for error messages
 
     if near := near_slices(name) or near_machines(name):
         return f"unknown gpu {name!r}: did you mean {' or '.join(map(repr, near))}?"

@@ -62,7 +62,9 @@ def machine_named(name: str) -> Machine | None:
     """What the name of a node or of a cloud's instance means; None for any other name."""
     if NODES.path(name) is not None:
         node = NODES[name]
-        return Machine(GPUS[node.gpu_types[0]], node.max_gpus, node.name) if node.gpu_types else None
+        if not node.gpu_types:
+            return None
+        return Machine(GPUS[node.gpu_types[0]], node.max_gpus, node.name)
     folded = {fold_name(n): i for n, i in _instances(CLOUDS.folders()).items()}
     if (found := folded.get(fold_name(name))) is None:
         return None

@@ -35,7 +35,7 @@ PEAK_ORDER_EXCEPTIONS = {
 }
 #: Devices whose makers publish no power.
 WITHOUT_TDP = {
-    *(f"TPU-{v}" for v in ("v4", "v5e", "v5p", "v6e", "v7x")), "Trainium1", "Trainium2", "Trainium3",
+    *(f"TPU-{v}" for v in ("v4", "v5e", "v5p", "v6e", "v7x")), *(f"Trainium{n}" for n in (1, 2, 3)),
     "MI455X", "MTT-S5000",
 }  # fmt: skip
 

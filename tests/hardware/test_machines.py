@@ -35,8 +35,11 @@ def test_a_machine_counts_as_the_devices_it_has(text, nodes, gpus, gpu, node):
 
 
 @pytest.mark.parametrize(
-    ("text", "gbit"), [("2xp5en.48xlarge", 3200), ("2xp4de.24xlarge", 400), ("2xp3dn.24xlarge", 100),
-                       ("2xa3-highgpu-8g", 800), ("2xa3-megagpu-8g", 1600), ("2xND H100 v5", 3200)],
+    ("text", "gbit"),
+    [
+        ("2xp5en.48xlarge", 3200), ("2xp4de.24xlarge", 400), ("2xp3dn.24xlarge", 100),
+        ("2xa3-highgpu-8g", 800), ("2xa3-megagpu-8g", 1600), ("2xND H100 v5", 3200),
+    ],
 )  # fmt: skip
 def test_an_instance_has_the_network_that_its_cloud_states(text, gbit):
     cluster = parse_cluster(text)

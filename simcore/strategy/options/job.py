@@ -44,8 +44,8 @@ DECLARED = (
     Option(
         name="gpus", common=True, part="subject", heading="Job",
         kind=Text(names="simcore.hardware.spec:GPUS", metavar="CLUSTER"),
-        help="Cluster as NODESxGPUSxTYPE, or machines such as 4xDGX-H100 and 2xp5.48xlarge; several "
-             "parts joined by + where GPU types are mixed.",
+        help="Cluster as NODESxGPUSxTYPE, or machines such as 4xDGX-H100 and 2xp5.48xlarge; parts "
+             "are joined by + where GPU types are mixed.",
         control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
                         example="4x8xA6000ada"),
         called={"": "gpu gpu-type num-gpus ngpus n-gpus world-size cluster hardware device devices "
