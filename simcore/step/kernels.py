@@ -272,7 +272,7 @@ def _row(
         + kernel.mixed * precision.autocasts,
         rows=kernel.rows,
         row_bytes=sample_bytes / kernel.rows if kernel.rows else 0.0,
-        reread_frac=kernel.again,
+        reread_frac=kernel.reread_frac,
         fresh_bytes=fresh_bytes,
         blocks=(kernel.blocks.fixed, kernel.blocks.per_sample),
         block_clocks=_block_clocks(kernel, precision),
@@ -397,17 +397,17 @@ def _backward_phase(
     attention = [k for op in block.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
     rows = [_row(k, precision, "", fresh, True) for k, fresh in run if k not in attention]
     rows += _casts([kernel for kernel, _ in run], precision, backward=True)
-    again = [_row(kernel, precision) for kernel in attention]
+    at_forward_rate = [_row(kernel, precision) for kernel in attention]
     if checkpointed and stops_early:
         from simcore.workload.recompute import left_out
 
-        again += _forward(block.ops[: len(block.ops) - len(left_out(block))], precision)
+        at_forward_rate += _forward(block.ops[: len(block.ops) - len(left_out(block))], precision)
     # The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit copies of
     # the forward pass no longer exist then, because the outermost exit from autocast clears its
     # cache (ATen's autocast_mode.cpp).
     weights = [op.gemm_weight for op in block.ops if checkpointed and op.gemm_weight]
     copies = _between_widths(weights, precision)
-    return _distinct((rows, True), (again, False), (copies, True))
+    return _distinct((rows, True), (at_forward_rate, False), (copies, True))
 
 
 #: Kinds in the table -> kind whose host work they have (``hardware.class_figures.host_work``).

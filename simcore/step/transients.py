@@ -47,7 +47,7 @@ def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
         saved.high * p.high_bytes,
         saved.raw_bytes,
         saved.matmul * p.product_bytes,
-        saved.again * p.input_bytes,
+        saved.matmul_copy * p.input_bytes,
         saved.autocast * p.low_bytes * p.autocasts,
         saved.narrowed * p.low_bytes * (p.low_bytes < FP32_BYTES),
     )

@@ -97,8 +97,8 @@ class Kernel:
       different widths.
     - ``autocasts``: elements that a separate kernel converts from one width to the other, under
       autocast alone.
-    - ``rows``: rows that a thread block each reduces; ``again``: the fraction of the kernel's bytes
-      that it reads a second time once the row is reduced (``physics.kernel``).
+    - ``rows``: rows that a thread block each reduces; ``reread_frac``: the fraction of the kernel's
+      bytes that it reads a second time once the row is reduced (``physics.kernel``).
     - ``blocks``: thread blocks that together reduce all channels, mostly one a channel
       (``physics.kernel``): a number whatever the batch, and one per sample. ``block_clocks``:
       clocks per sample of all of them; 0: those of cuDNN's kernels, by the width of elements.
@@ -129,7 +129,7 @@ class Kernel:
     mixed: float = 0.0
     autocasts: float = 0.0
     rows: float = 0.0
-    again: float = 0.0
+    reread_frac: float = 0.0
     blocks: Affine = NONE
     block_clocks: float = 0.0
     issues: float | None = None

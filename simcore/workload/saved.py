@@ -13,8 +13,8 @@ class Saved:
     - ``raw_bytes``: bytes of tensors whose width is fixed.
     - ``matmul``: elements that only matrix products read, saved in the format in which products
       compute (fp8 where they do).
-    - ``again``: elements that a 16-bit storage already holds and that products of another format
-      save a second time.
+    - ``matmul_copy``: elements that a 16-bit storage already holds and that matrix products save a
+      second time where they compute in another format.
     - ``autocast``: elements of an fp32 tensor that autocast alone saves a second time, in 16 bit:
       for one more product of it, or next to an operator that saves it in fp32.
     - ``narrowed``: elements of a tensor that is fp32 in any precision, saved a second time where
@@ -25,7 +25,7 @@ class Saved:
     high: float = 0.0
     raw_bytes: float = 0.0
     matmul: float = 0.0
-    again: float = 0.0
+    matmul_copy: float = 0.0
     autocast: float = 0.0
     narrowed: float = 0.0
 
@@ -40,7 +40,7 @@ class Saved:
             high=self.high + other.high,
             raw_bytes=self.raw_bytes + other.raw_bytes,
             matmul=self.matmul + other.matmul,
-            again=self.again + other.again,
+            matmul_copy=self.matmul_copy + other.matmul_copy,
             autocast=self.autocast + other.autocast,
             narrowed=self.narrowed + other.narrowed,
         )
@@ -52,7 +52,7 @@ class Saved:
             high=max(self.high - other.high, 0.0),
             raw_bytes=max(self.raw_bytes - other.raw_bytes, 0.0),
             matmul=max(self.matmul - other.matmul, 0.0),
-            again=max(self.again - other.again, 0.0),
+            matmul_copy=max(self.matmul_copy - other.matmul_copy, 0.0),
             autocast=max(self.autocast - other.autocast, 0.0),
             narrowed=max(self.narrowed - other.narrowed, 0.0),
         )
@@ -63,7 +63,7 @@ class Saved:
             high=self.high * share,
             raw_bytes=self.raw_bytes * share,
             matmul=self.matmul * share,
-            again=self.again * share,
+            matmul_copy=self.matmul_copy * share,
             autocast=self.autocast * share,
             narrowed=self.narrowed * share,
         )

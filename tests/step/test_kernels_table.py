@@ -156,7 +156,8 @@ def test_channels_first_tensors_are_turned(
 
 def test_rows_and_blocks_by_hand() -> None:
     norm = row(
-        Kernel(kind="norm", low=6.0, high=3.0, raw_bytes=2.0, rows=4.0, again=0.25), "amp-fp16"
+        Kernel(kind="norm", low=6.0, high=3.0, raw_bytes=2.0, rows=4.0, reread_frac=0.25),
+        "amp-fp16",
     )
     assert (norm["rows"], norm["reread_frac"]) == (4.0, 0.25)
     assert norm["row_bytes"] == (6 * 2 + 3 * 4 + 2) / 4

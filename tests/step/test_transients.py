@@ -64,7 +64,13 @@ def test_a_gradient_over_what_forward_saved_needs_no_memory_of_its_own() -> None
 
 def test_each_class_of_saved_tensors_has_its_width() -> None:
     saved = Saved(
-        low=1.0, high=10.0, raw_bytes=7.0, matmul=100.0, again=1000.0, autocast=3.0, narrowed=5.0
+        low=1.0,
+        high=10.0,
+        raw_bytes=7.0,
+        matmul=100.0,
+        matmul_copy=1000.0,
+        autocast=3.0,
+        narrowed=5.0,
     )
     assert storages(saved, AMP) == (2.0, 40.0, 7.0, 200.0, 6.0, 10.0)
     assert storages(saved, BF16) == (2.0, 20.0, 7.0, 200.0, 10.0)

@@ -206,7 +206,7 @@ def test_winograd_by_images_and_channels(kernel: Kernel) -> None:
 
 def test_rows_are_read_twice_and_take_their_time() -> None:
     """Batch 2: 3 rows of 5 elements of 4 bytes a sample, a third of the bytes read again."""
-    kernel = Kernel(kind="norm", low=15.0, weight=2.0, rows=3.0, again=1 / 3)
+    kernel = Kernel(kind="norm", low=15.0, weight=2.0, rows=3.0, reread_frac=1 / 3)
     n_bytes = 2 * 60 + 8
     half_missed = TrafficLimits(rows_per_l2_byte=1.1 / 20.0)
     slow_rows = TrafficLimits(row_s=7.0)

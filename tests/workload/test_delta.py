@@ -160,7 +160,7 @@ def test_gated_attention_has_a_gate_as_wide_as_its_output(fused: bool) -> None:
     assert with_gate["q"].gemm_weight == 2 * without["q"].gemm_weight == 2 * 2048 * wide
 
     def kept(ops_of: dict[str, Op]) -> float:
-        return sum(op.saved.low + op.saved.matmul + op.saved.again for op in ops_of.values())
+        return sum(op.saved.low + op.saved.matmul + op.saved.matmul_copy for op in ops_of.values())
 
     # the gate, or its sigmoid, and the product of both, which the last product keeps
     assert kept(with_gate) - kept(without) == 2 * n * wide

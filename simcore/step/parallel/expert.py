@@ -53,10 +53,10 @@ class ExpertRanks(LayerRanks):
         layout, strategy, config = job.layout, job.strategy, job.config
         layers = job.layers
         routed = sum(n for b, n in layers if any(op.part == "experts" for op in b.ops))
-        again = strategy.recompute == "full" or "moe" in strategy.recompute_modules
+        recomputed = strategy.recompute == "full" or "moe" in strategy.recompute_modules
         copies = _copies(config)
         rows = strategy.routing.rows(layout.ep, layout.dispatcher).sent
-        backward = _EACH_PASS * (2 if again else 1)
+        backward = _EACH_PASS * (2 if recomputed else 1)
         return cls(
             ranks=layout.ep,
             stride=float(layout.expert_tp),

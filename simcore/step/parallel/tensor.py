@@ -225,17 +225,19 @@ def _own_products(
 
 
 @lru_cache(maxsize=256)
-def _exchanging(workload: Workload, again: float, expert_tp: int) -> tuple[_Exchanging, ...]:
+def _exchanging(
+    workload: Workload, recomputed_frac: float, expert_tp: int
+) -> tuple[_Exchanging, ...]:
     """The products that exchange in each kind of layer.
 
-    ``again``: share of the layers that run forward a second time; ``expert_tp``: 1 where tensor
-    ranks do not divide routed experts. Inputs that adapters read are left out: they are gathered
-    and summed whole.
+    ``recomputed_frac``: share of the layers that run forward a second time; ``expert_tp``: 1 where
+    tensor ranks do not divide routed experts. Inputs that adapters read are left out: they are
+    gathered and summed whole.
     """
     kinds = layers_of(workload)
     n_layers = sum(times for _, times in kinds)
     every = sum(
-        times * _product_flop(op.fwd) * (1.0 + again * block.recomputable)
+        times * _product_flop(op.fwd) * (1.0 + recomputed_frac * block.recomputable)
         + times * _product_flop(op.bwd)
         for block, times in workload.repeats
         for op in block.ops
@@ -267,17 +269,17 @@ def _product_flop(kernels: Iterable[Kernel]) -> float:
 
 
 @lru_cache(maxsize=256)
-def _column_grads_frac(workload: Workload, again: bool) -> float:
+def _column_grads_frac(workload: Workload, recomputed: bool) -> float:
     """Share of the layers' FLOP in a micro-step in weight gradients of column-parallel products.
 
-    During these the gradients of their inputs can be summed up. ``again``: recompute runs forward
-    a second time.
+    During these the gradients of their inputs can be summed up. ``recomputed``: recompute runs
+    forward a second time.
     """
     found = whole = 0.0
     for block, times in layers_of(workload):
         for op in block.ops:
             forward = sum(k.flop for k in op.fwd)
-            whole += times * (forward * (2 if again else 1) + sum(k.flop for k in op.bwd))
+            whole += times * (forward * (2 if recomputed else 1) + sum(k.flop for k in op.bwd))
             if weight_grad_numel(op) and op.name.split(".")[-1] in CUT_BY_COLUMNS:
                 found += times * forward  # weight gradients have as many FLOP as forward
     return found / whole if whole else 0.0

@@ -173,7 +173,7 @@ class Body:
             sums = [k for k in op.bwd if self.bias_grads or k.kind != "reduction"]
             op = replace(op, fwd=_onto(op.fwd, epilogue[0]), bwd=_onto(tuple(sums), epilogue[1]))
             if reads in self.pinned and self.in_layer:
-                op = replace(op, saved=Saved(again=rows * k))
+                op = replace(op, saved=Saved(matmul_copy=rows * k))
                 self.pinned.discard(reads)
             self.add(op)
             self.kept.add(reads)
@@ -228,7 +228,7 @@ class Body:
             return NOTHING, NOTHING
         self.pinned.add(reads)
         shared = chosen.on(name) and not (chosen.drop or chosen.wide)
-        return (Saved(again=elems) if shared else Saved(matmul=elems)), NOTHING
+        return (Saved(matmul_copy=elems) if shared else Saved(matmul=elems)), NOTHING
 
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
         chosen = self.adapters

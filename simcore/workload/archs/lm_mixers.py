@@ -109,10 +109,10 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
     body.linear("in_proj", m.seq, m.hidden, s.width, bias=m.bias, reads=reads)
     body.add(
         ops.causal_conv(
-            "mixer.conv", m.seq, s.channels, s.conv, again=True, save_input=False
+            "mixer.conv", m.seq, s.channels, s.conv, recomputes=True, save_input=False
         ),
         ops.ssd_scan(
-            "mixer.scan", s, gated=m.apart or not m.normed, again=not (m.apart or m.normed)
+            "mixer.scan", s, gated=m.apart or not m.normed, recomputes=not (m.apart or m.normed)
         ),
     )  # fmt: skip
     last = "mixer.rms" if m.normed else "mixer.scan"
@@ -120,7 +120,7 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
         # Each group of heads is a row of the norm; the scan already saves z and its result.
         body.add(_untrained(body, ops.gated_norm(
             "mixer.rms", float(m.seq * s.groups), s.inner // s.groups, gated=not m.apart,
-            again=not m.apart, input_kept=not m.apart, gate_kept=True,
+            recomputes=not m.apart, input_kept=not m.apart, gate_kept=True,
         )))  # fmt: skip
         body.param("mixer.norm.weight", s.inner)
     if not m.apart:

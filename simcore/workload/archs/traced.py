@@ -45,7 +45,7 @@ _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
             "mixed": "mixed",
-            "rows": "rows", "again": "again", "clocks": "block_clocks"}  # fmt: skip
+            "rows": "rows", "again": "reread_frac", "clocks": "block_clocks"}  # fmt: skip
 #: The word ``planes``: 1 where pixels are aligned in 16 bit too, 4 where only in four bytes.
 _PLANES = {"1": (HALF_BYTES, FP32_BYTES), "4": (FP32_BYTES,)}
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups", "b": "blocks"}

@@ -27,8 +27,6 @@ from simcore.workload.ops.lookup import (
     loss_vocab_parallel,
 )
 from simcore.workload.ops.norm import (
-    NORM_AGAIN,
-    NORM_BWD_AGAIN,
     autocast_cast,
     batch_norm,
     cast,
@@ -131,8 +129,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "NORM_AGAIN",
-    "NORM_BWD_AGAIN",
     "DeltaShape",
     "SelectiveShape",
     "SsdShape",

@@ -11,8 +11,8 @@ from simcore.workload.saved import Saved
 
 #: Fraction of a norm's bytes that it reads a second time: in forward its input, one of two tensors;
 #: in backward input and gradient, two of three.
-NORM_AGAIN = 1.0 / 2.0
-NORM_BWD_AGAIN = 2.0 / 3.0
+NORM_REREAD_FRAC = 1.0 / 2.0
+NORM_BWD_REREAD_FRAC = 2.0 / 3.0
 
 
 def layer_norm(
@@ -37,8 +37,12 @@ def layer_norm(
     """
     elems = rows * dim
     blocks = 0.0 if rms else rows
-    fwd = Kernel(kind="norm", high=2 * elems, rows=blocks, again=NORM_AGAIN * (not rms))
-    bwd = [Kernel(kind="norm", high=3 * elems, rows=blocks, again=NORM_BWD_AGAIN * (not rms))]
+    fwd = Kernel(kind="norm", high=2 * elems, rows=blocks, reread_frac=NORM_REREAD_FRAC * (not rms))
+    bwd = [
+        Kernel(
+            kind="norm", high=3 * elems, rows=blocks, reread_frac=NORM_BWD_REREAD_FRAC * (not rms)
+        )
+    ]
     if affine:
         sums = Kernel(kind="reduction", high=2 * elems, weight=(1.0 if rms else 2.0) * dim)
         bwd.append(sums if rms else replace(sums, m=Affine(0, rows), n=Affine(dim)))

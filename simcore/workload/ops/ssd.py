@@ -85,13 +85,19 @@ _CONV_BACKWARD = 3.0
 
 
 def causal_conv(
-    name: str, seq: int, channels: int, taps: int, *, again: bool = False, save_input: bool = True
+    name: str,
+    seq: int,
+    channels: int,
+    taps: int,
+    *,
+    recomputes: bool = False,
+    save_input: bool = True,
 ) -> Op:
     """A depthwise convolution over preceding tokens, with SiLU, in one kernel (causal_conv1d).
 
     Backward recomputes the activation and computes the weights' gradient along with the input's.
-    ``again``: forward runs a second time before it. The taps are no matrix product: their 2 * taps
-    FLOP per element are left out, as those of other kernels without products are.
+    ``recomputes``: forward runs a second time before it. The taps are no matrix product: their
+    2 * taps FLOP per element are left out, as those of other kernels without products are.
     """
     elems = float(seq) * channels
     weight = float(channels) * (taps + 1)
@@ -104,16 +110,16 @@ def causal_conv(
         block_clocks=_CONV_BACKWARD * elems,
     )  # fmt: skip
     saved = Saved(low=elems * save_input)
-    return Op(name=name, fwd=(fwd,), bwd=(fwd, bwd) if again else (bwd,), saved=saved)
+    return Op(name=name, fwd=(fwd,), bwd=(fwd, bwd) if recomputes else (bwd,), saved=saved)
 
 
-def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
+def ssd_scan(name: str, s: SsdShape, *, gated: bool, recomputes: bool = False) -> Op:
     """The scan by chunks: the state and the products of pairs of each chunk, states passed on.
 
     FLOP of forward for L tokens in chunks of Q, D = heads * head_dim, N states, G groups: states
     2LDN; C B' 2LQGN (all pairs); pairs with x 2LQD, of which causality leaves half; C with states
     2LDN. States and C B' are fp32. ``gated``: the kernel also multiplies by SiLU(z) and writes both
-    results; ``again``: backward recomputes the gated result for the product after it.
+    results; ``recomputes``: backward recomputes the gated result for the product after it.
 
     Backward recomputes dt, C B' and the states; it has five products with states (states, their
     gradients, x, B, C), three with pairs (x, C B', decays) and two with C B' (B, C). Saves the
@@ -141,7 +147,7 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     passed_wide = Kernel(kind="elementwise", raw_bytes=2 * FP32_BYTES * states)
     passed_back = Kernel(kind="elementwise", low=2 * states, raw_bytes=2 * FP32_BYTES * states)
     # Reads dout, z, the ungated result and x (for D); writes both gradients.
-    ungate = (Kernel(kind="elementwise", low=(6 + again) * x),) if gated else ()
+    ungate = (Kernel(kind="elementwise", low=(6 + recomputes) * x),) if gated else ()
     bwd = (
         decays, cb, of_chunks, passed_wide, *ungate,
         by_states(x + bc, FP32_BYTES * (states + dt)),  # gradient of the states
@@ -169,18 +175,18 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
 
 
 def gated_norm(
-    name: str, rows: float, dim: int, *, gated: bool = True, again: bool = False,
+    name: str, rows: float, dim: int, *, gated: bool = True, recomputes: bool = False,
     input_kept: bool = False, gate_kept: bool = False,
 ) -> Op:  # fmt: skip
     """RMSNorm of ``rows`` of ``dim`` and SiLU of a gate in one kernel (layernorm_gated.py).
 
     Saves input, gate and a reciprocal deviation per row. ``gated=False``: the gate is applied
-    elsewhere. ``again``: backward writes the result a second time, for the product after it.
+    elsewhere. ``recomputes``: backward writes the result a second time, for the product after it.
     ``input_kept``, ``gate_kept``: another op already saves the input, the gate.
     """
     elems = rows * dim
     fwd = Kernel(kind="norm", low=(3 if gated else 2) * elems, weight=float(dim))
-    moved = (5 if gated else 3) + again
+    moved = (5 if gated else 3) + recomputes
     bwd = (
         Kernel(kind="norm", low=moved * elems, weight=float(dim)),
         Kernel(kind="reduction", weight=2.0 * dim),  # partial sums of the weight's gradient

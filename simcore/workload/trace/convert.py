@@ -78,7 +78,7 @@ class _Converter:
             relaid=self.line(a.relaid, b.relaid)[1], planes=a.planes,
             indexed=self.line(a.indexed, b.indexed)[1],
             mixed=0.0 if self.own_width else self.line(a.mixed, b.mixed)[1],
-            rows=self.line(a.rows, b.rows)[1], again=a.again,
+            rows=self.line(a.rows, b.rows)[1], reread_frac=a.reread_frac,
             blocks=Affine(*self.line(a.blocks, b.blocks)),
             block_clocks=self.line(a.block_clocks, b.block_clocks)[1],
         )  # fmt: skip

@@ -11,7 +11,7 @@ from torch._prims_common import suggest_memory_format
 
 from simcore.workload.graph import NATIVE_NORM, KernelKind
 from simcore.workload.ops.lookup import BLOCK_ROW
-from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
+from simcore.workload.ops.norm import NORM_BWD_REREAD_FRAC, NORM_REREAD_FRAC, native_norm
 from simcore.workload.ops.products import DRAWN_SCORE, conv_kind, plane_bytes
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
@@ -219,7 +219,7 @@ def kernels_of(
         # In both norms args[1] is the input and args[2] the normalized shape.
         columns = math.prod(args[2])
         rows = args[1].numel() // columns
-        back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, again=NORM_BWD_AGAIN)
+        back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, reread_frac=NORM_BWD_REREAD_FRAC)
         copies = _made_contiguous(args[:2], of)
         if len(writes) == 1:
             return (*copies, back)
@@ -228,7 +228,7 @@ def kernels_of(
         return (*copies, back, sums)
     if name in ("native_layer_norm", "_fused_rms_norm"):
         rows = args[0].numel() // math.prod(args[1])
-        norm = KernelRecord(kind, 0, reads, writes, rows=rows, again=NORM_AGAIN)
+        norm = KernelRecord(kind, 0, reads, writes, rows=rows, reread_frac=NORM_REREAD_FRAC)
         return (*_made_contiguous(args[:1], of), norm)
     if name == "native_group_norm":
         x = reads[0]

@@ -30,14 +30,9 @@ class Piece(NamedTuple):
 class KernelRecord(NamedTuple):
     """One device kernel (or ``launches`` equal ones).
 
-    ``dims``: m, n, k and groups of a matrix product (ones for other kernels); ``relaid``: elements
-    of channels-first tensors where matrix units need channels last; ``planes``: 16-bit
-    products read these tensors as they are; ``indexed``: elements that are addressed or converted
-    one by one; ``rows``: rows of a kernel that runs one thread block per
-    row, ``again``: the fraction of its bytes that it reads twice; ``blocks``, ``block_clocks``:
-    thread blocks that reduce a batch norm's channels, and clocks of all of them
-    (``workload.graph.Kernel``); ``mixed``: elements whose operands have different widths under
-    autocast; ``casts``: the kernel is autocast's, which brings what it reads to this width.
+    ``dims``: m, n, k and groups of a matrix product (ones for other kernels). ``casts``: the kernel
+    is autocast's, which brings what it reads to this width. All other fields are those of
+    ``workload.graph.Kernel``.
     """
 
     kind: KernelKind
@@ -50,7 +45,7 @@ class KernelRecord(NamedTuple):
     planes: tuple[int, ...] = ()
     indexed: float = 0.0
     rows: int = 0
-    again: float = 0.0
+    reread_frac: float = 0.0
     blocks: int = 0
     block_clocks: float = 0.0
     mixed: float = 0.0

@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_input() -> None:
     built = ops.layer_norm("norm", 6.0, 24)
 
     def rowwise(kernels: tuple[Kernel, ...]) -> set[tuple[float, float]]:
-        return {(k.rows, k.again) for k in kernels if k.kind == "norm"}
+        return {(k.rows, k.reread_frac) for k in kernels if k.kind == "norm"}
 
     traced = [op for block in workload.blocks for op in block.ops]
     assert rowwise(tuple(k for op in traced for k in op.fwd)) == rowwise(built.fwd) == {(6.0, 0.5)}
