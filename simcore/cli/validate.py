@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,7 @@ from simcore.cli.output import (
 
 
 def validate(
+    ctx: typer.Context,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -157,19 +159,12 @@ def validate(
     rows_of_fit = _rows_of_fit(calibrate, problems)
     n_draws = whole("draws", draws, problems)
     processes = whole("jobs", jobs, problems)
-    chosen = _chosen(only or [], problems)
-    given = {
-        name
-        for name, value in {
-            "ops": ops, "json": as_json, "calibrated": calibrated, "calibrate": calibrate,
-            "draws": draws, "only": only, "unnamed": unnamed, "by-program": by_program,
-            "commands": commands, "html": html, "fill": fill, "by": by, "worst": worst,
-            "plot": plot, "refit": refit, "calibration": calibration,
-            "jobs": jobs, "gpus": gpus, "node": node, "network": network, "collective": collective,
-        }.items()
-        if value
+    read: dict[str, Any] = {
+        "only": _chosen(only or [], problems), "unnamed": unnamed, "by_program": by_program,
+        "bad_rows": bad_rows or "refuse", "allow_code": allow_code,
     }  # fmt: skip
-    problems += _conflicts(given)
+    given = {name for name, value in ctx.params.items() if value and name != "files"}
+    problems += _conflicts({*given, "ops"} if ops else given)
     if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
         problems.append("--draws chooses the rows of --calibrate K: give --calibrate and K")
     problems += ending_problems("--html", html, ".html", ".htm")
@@ -177,44 +172,42 @@ def validate(
     problems += _wrong_names(refit=refit, bad_rows=bad_rows)
     problems += missing_problems(*files)
     problems.stop()
-    if not ops:
-        from simcore.validate.formats.described import problems_of_corpora
-
-        for problem in problems_of_corpora():
-            complain(f"note: tables of a corpus are left out: {problem}")
-    if commands:
-        how: Any = bad_rows or "refuse"
-        typed = api.commands(
-            files,
-            only=chosen,
-            unnamed=unnamed,
-            by_program=by_program,
-            bad_rows=how,
-            allow_code=allow_code,
-        )
-        write("\n".join(one.line for one in typed) + "\n")
-        return
-    columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()
     if ops:
         found = api.validate_ops(
-            files,
-            calibration=calibration,
-            refit=refit,  # type: ignore[arg-type]
+            files, calibration=calibration, refit=refit,  # type: ignore[arg-type]
             bad_rows=bad_rows or "skip",  # type: ignore[arg-type]
             gpus=gpus, node=node, network=network, collective=collective,
         )  # fmt: skip
         write_result(as_json, lambda: found, lambda: _text_of_ops(found, count))
         return
+    _note_left_out_corpora()
+    if commands:
+        write("\n".join(one.line for one in api.commands(files, **read)) + "\n")
+        return
     from simcore.report.verdict import render_verdict
     from simcore.validate.processes import default_jobs
 
     result = api.validate(
-        files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
-        unnamed=unnamed, by_program=by_program, fill=fill, by=columns,
-        jobs=processes or default_jobs(),
-        bad_rows=bad_rows or "refuse",  # type: ignore[arg-type]
-        allow_code=allow_code, calibration=calibration,
+        files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, fill=fill,
+        by=tuple(c.strip() for c in (by or "").split(",") if c.strip()),
+        jobs=processes or default_jobs(), calibration=calibration, **read,
     )  # fmt: skip
+    _write_files(result, files, html, plot)
+    write_result(as_json, lambda: result, lambda: render_verdict(result, count))
+
+
+def _note_left_out_corpora() -> None:
+    """Say which tables are read without the rules of a corpus that has mistakes."""
+    from simcore.validate.formats.described import problems_of_corpora
+
+    for problem in problems_of_corpora():
+        complain(f"note: tables of a corpus are left out: {problem}")
+
+
+def _write_files(
+    result: dict[str, Any], files: Sequence[Path], html: Path | None, plot: Path | None
+) -> None:
+    """Say which columns nothing reads, and write the page and the plot that are wanted."""
     for name, ignored in (result.get("ignored_columns") or {}).items():
         from simcore.validate.formats.project import ignored_text
 
@@ -229,10 +222,9 @@ def validate(
         with writing("--plot", plot):
             plots.write(plots.draw("measured", result), plot)
         complain(f"plot in {plot}: predicted against measured")
-    write_result(as_json, lambda: result, lambda: render_verdict(result, count))
 
 
-#: A flag, the flags that exclude it, and the error message.
+#: A parameter, those that exclude it, and the error message; ``ops`` is the word before the files.
 _EXCLUDED: tuple[tuple[str, str, str], ...] = (
     ("calibrate", "calibrated fill",
      "--calibrate judges the rows left out of its fit: drop --calibrated and --fill"),
@@ -244,19 +236,21 @@ _EXCLUDED: tuple[tuple[str, str, str], ...] = (
      "--calibration predicts with a file, --calibrated and --calibrate fit to the rows: give one"),
     ("unnamed", "ops calibrated calibrate fill",
      "--unnamed judges measured runs without calibration: drop the other flag"),
-    ("by-program", "ops calibrated calibrate fill unnamed",
+    ("by_program", "ops calibrated calibrate fill unnamed",
      "--by-program judges measured runs without calibration: drop the other flag"),
     ("refit", "calibration",
      "--refit judges newly fitted figures, --calibration those of a file: drop one"),
 )  # fmt: skip
-#: Flags of ``simcore validate ops`` only, and the error message without it.
+#: Parameters of ``simcore validate ops`` only, and the error message without it.
 _OF_OPS: tuple[tuple[str, str], ...] = (
     ("refit", "--refit is for `simcore validate ops`"),
     ("gpus node network collective",
      "--gpus, --node, --network and --collective are for `simcore validate ops`"),
 )  # fmt: skip
-#: Flags about errors, which ``--commands`` does not print.
-_SHOWN = "ops json calibrated calibrate fill by worst html plot"
+#: Words of a command that are about errors, which ``--commands`` does not print.
+_SHOWN = (
+    "ops", "--json", "--calibrated", "--calibrate", "--fill", "--by", "--worst", "--html", "--plot",
+)  # fmt: skip
 
 
 def _conflicts(given: set[str]) -> list[str]:
@@ -270,9 +264,9 @@ def _conflicts(given: set[str]) -> list[str]:
         found += [sentence for flags, sentence in _OF_OPS if given & {*flags.split()}]
     if "commands" in given:
         found += [
-            f"--commands and {flag if flag == 'ops' else '--' + flag}: give one of them"
-            for flag in _SHOWN.split()
-            if flag in given
+            f"--commands and {flag}: give one of them"
+            for flag in _SHOWN
+            if flag.strip("-").replace("json", "as_json") in given
         ]
     return found
 
