@@ -142,7 +142,7 @@ def _tiers(topology: Topology) -> list[tuple[str, int, float]]:
     """Links of one direction upwards by the kinds of vertices that they join and their rate."""
 
     def kind(vertex: int) -> str:
-        return re.sub(r"[\d.]+$", "", topology.names[vertex])
+        return re.sub(r"[\d.-]+$", "", topology.names[vertex])
 
     cables = range(0, len(topology.tail), 2)
     count = Counter(

@@ -122,7 +122,8 @@ class GpuSpec(Sourced):
     @property
     def noun(self) -> str:
         """What a reader calls one device: a GPU, a TPU's chip, a processor."""
-        return {"TPU": "chip", "CPU": "processor"}.get(self.architecture, "GPU")
+        chips = {"TPU": "chip", "Trainium": "chip", "CPU": "processor"}
+        return chips.get(self.architecture, "GPU")
 
     @property
     def fp32_product_peak(self) -> float | None:

@@ -27,7 +27,12 @@ from simcore.request.training_library import Library, library_of
 from simcore.strategy.layout import BALANCED, FREE, Allowed, Layout, parse_allowed, parse_overlap
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options, inputs_of, on_or_off
-from simcore.strategy.precision import precision_named, with_main_grads
+from simcore.strategy.precision import (
+    AMP_BF16,
+    PRECISIONS,
+    precision_named,
+    with_main_grads,
+)
 from simcore.strategy.programs.mechanisms import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
@@ -219,7 +224,7 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> None:
         "precision",
         lambda: with_main_grads(
             precision_named(
-                chosen("precision", options.get("precision"), t.precision if t else "fp32")
+                chosen("precision", options.get("precision"), _usual_precision(inputs))
             ),
             options.get("main_grads") or "weights",
         ),
@@ -252,6 +257,15 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> None:
     make("searched", lambda: on_or_off("cudnn-benchmark", options.get("cudnn_benchmark")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
+
+
+def _usual_precision(inputs: Inputs) -> str:
+    """That of the model's published training, or bf16 where a device has no units for it."""
+    usual = inputs.training.precision if inputs.training else "fp32"
+    of = PRECISIONS[usual]
+    gpus = (g.gpu for g in inputs.cluster.groups) if inputs.cluster else ()
+    lacking = (all(gpu.peak(p) is None for p in (of.peak, *of.fallbacks)) for gpu in gpus)
+    return AMP_BF16 if any(lacking) else usual
 
 
 def nccl_algorithms(text: str | None) -> Allowed:

@@ -124,6 +124,9 @@ class Precision:
         return (self.gather_bytes or self.operand_bytes or self.low_bytes) / self.low_bytes
 
 
+#: What runs on devices without fp32 and fp16: XLA multiplies fp32 in bf16 on TPUs unless told
+#: otherwise (docs.jax.dev, jax.default_matmul_precision).
+AMP_BF16 = "amp-bf16"
 PRECISIONS: Registry[Precision] = Registry("precision")
 
 _ALL = (
@@ -137,7 +140,7 @@ _ALL = (
               "fp32 tensors, matrix products in TF32"),
     Precision("amp-fp16", 4, 4, 0, 2, 4, 2, "fp16", ("fp32",),
               "fp32 weights, autocast to fp16"),
-    Precision("amp-bf16", 4, 4, 0, 2, 4, 2, "bf16", ("fp32",),
+    Precision(AMP_BF16, 4, 4, 0, 2, 4, 2, "bf16", ("fp32",),
               "fp32 weights, autocast to bf16"),
     Precision("fp16", 2, 2, 4, 2, 2, 0, "fp16", ("fp32",),
               "fp16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),

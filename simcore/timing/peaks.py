@@ -10,7 +10,7 @@ from simcore.hardware.estimates import CUDNN_VENDOR, families_of, wants_channels
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import conv_fill
-from simcore.strategy.precision import Precision
+from simcore.strategy.precision import AMP_BF16, Precision
 from simcore.workload.graph import DENSE_CONVS, KernelKind, Workload
 
 #: Least share of convolutions in a model's FLOP at which their precision and layout are reported.
@@ -32,10 +32,11 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
             hint = " (amp-fp16 is faster)" if faster else ""
             text = f"{gpu.name} has no {precision.peak} unit: predicted with {name} peak{hint}"
             return name, peak, Changed(text)
-    if precision.peak == "fp32":
-        raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
     known = ", ".join(gpu.peak_flop_per_s)
-    raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
+    other = f" (--precision {AMP_BF16})" if gpu.peak("bf16") else ""
+    raise InvalidConfig(
+        [f"{gpu.name} cannot run {precision.name}: it has peaks for {known}{other}"]
+    )
 
 
 def _library_lacks(gpu: GpuSpec, precision: Precision) -> str:

@@ -50,6 +50,12 @@ def test_tpus_refuse_half_precision(gpu: str) -> None:
         api.predict("gpt2", f"4x{gpu}", strategy="ddp", precision="fp16")
 
 
+@pytest.mark.parametrize(("gpu", "usual"), [("TPU-v5e", "amp-bf16"), ("Gaudi3", "amp-fp16")])
+def test_the_usual_precision_is_one_that_the_device_has(gpu: str, usual: str) -> None:
+    """ResNet-50's own training is in amp-fp16, of which TPUs have nothing."""
+    assert api.predict("resnet50", f"4x{gpu}").request.strategy.precision.name == usual
+
+
 @pytest.mark.skipif(not TABLES.is_dir(), reason="SIMCORE_TABLES is not set")
 def test_the_list_names_every_device_of_the_tables_of_steps() -> None:
     named = set()
