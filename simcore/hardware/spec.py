@@ -122,8 +122,8 @@ class GpuSpec(Sourced):
     @property
     def noun(self) -> str:
         """What a reader calls one device: a GPU, a TPU's chip, a processor."""
-        chips = {"TPU": "chip", "Trainium": "chip", "CPU": "processor"}
-        return chips.get(self.architecture, "GPU")
+        named = {"TPU": "chip", "Trainium": "chip", "CPU": "processor"}
+        return named.get(self.architecture, "GPU")
 
     @property
     def fp32_product_peak(self) -> float | None:

@@ -53,7 +53,7 @@ def test_tpus_refuse_half_precision(gpu: str) -> None:
 @pytest.mark.parametrize(("gpu", "usual"), [("TPU-v5e", "amp-bf16"), ("Gaudi3", "amp-fp16")])
 def test_the_usual_precision_is_one_that_the_device_has(gpu: str, usual: str) -> None:
     """ResNet-50's own training is in amp-fp16, of which TPUs have nothing."""
-    assert api.predict("resnet50", f"4x{gpu}").request.strategy.precision.name == usual
+    assert api.predict("resnet50", f"4x{gpu}").precision == usual
 
 
 @pytest.mark.skipif(not TABLES.is_dir(), reason="SIMCORE_TABLES is not set")
