@@ -72,7 +72,7 @@ def test_mxfp8_says_where_transformer_engine_has_none() -> None:
 def test_a_device_that_cannot_run_a_precision_says_what_it_can() -> None:
     with pytest.raises(InvalidConfig, match="cannot run nvfp4: it has peaks for fp64, fp32, fp16"):
         peak_for(GPUS["P100-SXM-16GB"], PRECISIONS["nvfp4"])
-    with pytest.raises(InvalidConfig, match="cannot run fp32: it has peaks for .*amp-bf16"):
+    with pytest.raises(InvalidConfig, match=r"cannot run fp32: it has peaks for .*amp-bf16"):
         peak_for(without_peaks("A100-SXM-40GB", "fp32"), PRECISIONS["fp32"])
 
 
