@@ -118,10 +118,11 @@ def _replayed(block: Block, parts: tuple[LayerPart, ...]) -> tuple[float, float]
 def _by_part(block: Block) -> Iterator[tuple[LayerPart | None, Op]]:
     """The ops of a layer with the parts that graphs hold; None for all others.
 
-    Attention ends where its result is added to its input. Routing is all from there until rows are
-    sent to their experts, and the experts that every token passes.
+    Attention, or a Mamba or delta mixer in its place, ends where its result is added to its input
+    (NVIDIA's recipes of hybrids list both: --cuda-graph-modules attn mamba). Routing is all from
+    there until rows are sent to their experts, and the experts that every token passes.
     """
-    ends = next((i + 1 for i, op in enumerate(block.ops) if op.role == "attention_sum"), 0)
+    ends = next((i + 1 for i, op in enumerate(block.ops) if op.role == "mixer_sum"), 0)
     sent = next((i for i, op in enumerate(block.ops) if op.part == "exchange"), 0)
     for i, op in enumerate(block.ops):
         routing = ends <= i < sent or (sent and op.part == "shared")

@@ -19,8 +19,8 @@ Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
 
 
-#: Parts of a layer that graphs may hold. ``routing``: all between attention and the experts, and
-#: the experts that every token passes.
+#: Parts of a layer that graphs may hold. ``attention``: or the mixer in its place. ``routing``: all
+#: between attention and the experts, and the experts that every token passes.
 LayerPart = Literal["attention", "routing"]
 _REPLAYED: Mapping[Issuer, tuple[LayerPart, ...]] = {
     "megatron_graphs": ("attention", "routing"), "megatron_routing_graphs": ("routing",),

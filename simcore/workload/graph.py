@@ -141,7 +141,7 @@ ExpertPart = Literal["", "experts", "exchange", "shared"]
 #: What rules about a whole layer or model look for in its ops (``Op.role``).
 OpRole = Literal[
     "",
-    "attention_sum",  # attention's result is added to the layer's input
+    "mixer_sum",  # attention's or another mixer's result is added to the layer's input
     "table_sum",  # the two gradients of a table that embedding and head share are added
     "next_tokens",  # the embedding of the next tokens, for a module that predicts further tokens
     "all_logits",  # a copy of the logits of all tokens, which the loss keeps

@@ -102,6 +102,43 @@ def test_it_says_how_it_runs_where_nothing_is_said() -> None:
     )
 
 
+def test_models_with_mamba_layers_are_run_in_graphs() -> None:
+    """NVIDIA's recipes replay such layers; a word of the job still wins."""
+    job = {"ep": 8, "software": "megatron", "micro_batch": 1}
+    assert make_request("nemotron-3-nano-30b-a3b", "8xGB200", **job).strategy.issuer == (
+        "megatron_graphs"
+    )
+    said = make_request("nemotron-3-nano-30b-a3b", "8xGB200", issuer="megatron", **job)
+    assert said.strategy.issuer == "megatron"
+    mixture = make_request("qwen3-30b-a3b", "8xGB200", **job)
+    assert mixture.strategy.issuer == "megatron"
+
+
+def test_a_program_that_trains_modules_for_further_tokens_has_them() -> None:
+    job = {"ep": 64, "micro_batch": 1}
+    trained = make_request("nemotron-3-super-120b-a12b", "64xGB300", software="megatron", **job)
+    plain = make_request("nemotron-3-super-120b-a12b", "64xGB300", software="megatron-lm", **job)
+    assert len(trained.workload.order) == len(plain.workload.order) + 2
+    none = {"next_tokens": 0}
+    without = make_request(
+        "nemotron-3-super-120b-a12b", "64xGB300", software="megatron", settings=none, **job
+    )
+    assert len(without.workload.order) == len(plain.workload.order)
+
+
+def test_a_fact_can_depend_on_how_tokens_are_dispatched() -> None:
+    """NeMo AutoModel's experts with DeepEP: no look-ups of rows, weights in the activation."""
+    job = {"ep": 8, "software": "nemo-automodel", "strategy": "zero3", "micro_batch": 4}
+
+    def gathered(dispatcher: str) -> float:
+        made = make_request("qwen3-30b-a3b", "8xH100", dispatcher=dispatcher, **job)
+        layer = next(b for b in made.workload.blocks if any(o.part == "exchange" for o in b.ops))
+        kernels = [k for op in layer.ops for k in (*op.fwd, *op.bwd) if k.kind == "gather"]
+        return sum(k.low * k.launches for k in kernels)
+
+    assert gathered("deepep") < 0.8 * gathered("alltoall")
+
+
 def test_it_writes_the_layers_anew() -> None:
     """q, k and v are one product, not three; gate and up one, not two."""
     job = {"tp": 2, "micro_batch": 1}

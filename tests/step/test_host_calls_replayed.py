@@ -25,7 +25,7 @@ def op(name: str, forward: int, backward: int, part: ExpertPart = "") -> Op:
 
 LAYER = (
     op("norm1", 1, 2), op("qkv", 3, 4),
-    replace(op("attention.residual", 1, 1), role="attention_sum"),
+    replace(op("attention.residual", 1, 1), role="mixer_sum"),
     op("norm2", 1, 2), op("router", 5, 6), op("dispatch", 4, 1, "exchange"),
     op("experts.up", 7, 14, "experts"), op("shared.up", 2, 3, "shared"), op("mlp.residual", 1, 1),
 )  # fmt: skip
@@ -61,9 +61,16 @@ def test_a_layer_without_experts_has_no_routing() -> None:
     assert issues(("attention", "routing"), *dense) == issues(("attention",), *dense)
 
 
-def test_a_layer_without_attention_stays_as_it_is() -> None:
-    recurrent = (op("norm1", 1, 2), op("mixer.scan", 5, 24), op("mixer.residual", 1, 1))
-    assert issues(("attention", "routing"), *recurrent) == issues((), *recurrent)
+def test_a_mixer_in_place_of_attention_is_in_its_graph() -> None:
+    ends = replace(op("mixer.residual", 1, 1), role="mixer_sum")
+    recurrent = (op("norm1", 1, 2), op("mixer.scan", 5, 24), ends)
+    assert issues(("attention", "routing"), *recurrent) == [1.0, 1.0]
+    assert issues(("routing",), *recurrent) == issues((), *recurrent)
+
+
+def test_a_layer_of_experts_alone_keeps_all_but_its_routing() -> None:
+    assert issues(("attention",), *LAYER[3:]) == issues((), *LAYER[3:])
+    assert issues(("attention", "routing"), *LAYER[3:]) == issues(("routing",), *LAYER[3:])
 
 
 @pytest.mark.parametrize(

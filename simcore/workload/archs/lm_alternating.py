@@ -100,7 +100,7 @@ def joined(body: Body, seq: int, hidden: int) -> None:
     """Add the sum of the residual, attention and branch, divided by the square root of two."""
     elems = float(seq * hidden)
     body.add(
-        replace(ops.binary("attention.residual", elems, grads=0, high=True), role="attention_sum"),
+        replace(ops.binary("attention.residual", elems, grads=0, high=True), role="mixer_sum"),
         ops.binary("branch.residual", elems, grads=0, high=True),
         ops.scale("branch.residual.scale", elems, high=True),
     )

@@ -256,7 +256,7 @@ def _join_parallel(body: Body, m: Model) -> None:
     """Add the sums of attention and feed-forward part where both read the layer's input."""
     fused, elems = m.run.compiled, m.elems
     body.add(
-        replace(ops.residual("attention.residual", elems, fused=fused), role="attention_sum"),
+        replace(ops.residual("attention.residual", elems, fused=fused), role="mixer_sum"),
         ops.residual("mlp.residual", elems, fused=fused),
         ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
     )
@@ -380,11 +380,8 @@ def layer(m: Model, kind: Kind) -> Body:
         if after:
             norm("attention.norm", narrow=True)
         name = "attention" if kind.mixer == "a" else "mixer"
-        attended = summed(f"{name}.residual")
-        body.add(
-            replace(attended, role="attention_sum") if kind.mixer == "a" else attended,
-            forked(f"{name}.fork"),
-        )
+        attended = replace(summed(f"{name}.residual"), role="mixer_sum")
+        body.add(attended, forked(f"{name}.fork"))
     if not kind.fed:
         return body
     if before:

@@ -187,7 +187,7 @@ def add_layer(
             body.add(ops.dropout(f"{part}.dropout", t.elems))
         summed = ops.residual(f"{part}.residual", t.elems, fused=t.xla)
         body.add(
-            replace(summed, role="attention_sum") if part == "attention" else summed,
+            replace(summed, role="mixer_sum") if part == "attention" else summed,
             ops.accumulate(f"{part}.fork", t.elems, high=True, casts=t.elems * (not t.xla)),
         )
         if not t.norm_first:
