@@ -135,6 +135,7 @@ class Library:
             "model": record.name, "arch": getattr(record, "arch", ""),
             "precision": options.get("precision") or record.training.precision,
             "strategy": options.get("strategy") or record.training.strategy,
+            "dispatcher": options.get("dispatcher"),
         }  # fmt: skip
         return kind_of(self.program.kinds, facts)
 

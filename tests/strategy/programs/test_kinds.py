@@ -75,7 +75,7 @@ def test_the_step_of_a_program_is_the_step_of_its_words() -> None:
 
 def test_every_condition_is_on_a_fact_that_some_job_has() -> None:
     """A typing error in a condition would make a fact that never holds."""
-    facts = {"model", "arch", "precision", "strategy", "torch"}
+    facts = {"model", "arch", "precision", "strategy", "torch", "dispatcher"}
     facts |= {option.name for option in OPTIONS if option.setting}
     for record in PROGRAMS.all():
         for fact in [*record.facts, *(f for r in record.releases.values() for f in r.facts)]:
