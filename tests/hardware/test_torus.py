@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.cluster import nic_bytes_per_s, parse_cluster
 from simcore.hardware.paths import cluster_paths, library_values
 from simcore.hardware.profile import load_profile
 from simcore.hardware.torus import exchange_load, is_ring, links_in_use, longest_way, slice_shape
@@ -101,10 +101,23 @@ def test_a_misspelt_chip_is_proposed_with_its_count() -> None:
 
 
 def test_a_slice_has_the_network_of_its_hosts() -> None:
-    """64 hosts of 8 v6e in two slices: 32 x 2 x 400 Gbit/s each; ICI 400 GB/s a chip."""
+    """64 hosts of 8 v6e in two slices: 32 x 2 x 400 Gbit/s each, of which hosts pass 0.39; ICI
+    400 GB/s a chip.
+    """
     cluster = parse_cluster("64x8xTPU-v6e")
     intra, inter = cluster_paths(cluster)
     assert intra.bw_bytes_per_s == 400e9
-    assert inter.bw_bytes_per_s == pytest.approx(32 * 100e9, rel=0.1)
+    assert inter.bw_bytes_per_s == pytest.approx(0.39 * 32 * 100e9)
     assert library_values(cluster, load_profile(), intra, inter)["torus"] == (2, 16)
     assert cluster.groups[0].node.cpu.sockets == 64
+
+
+def test_slices_reach_each_other_through_their_hosts():
+    """4.11 GB/s a chip of v6e over two slices of 256 (tpu-recipes, psum_dcn), of 12.5 on the NICs.
+
+    The share of sockets is that of all of them (``runtime.yaml``, network_tcp).
+    """
+    (group,) = parse_cluster("2xv6e-256").groups
+    payload = sum(nic_bytes_per_s(nic) for nic in group.node.nics) / group.gpus_per_node
+    share = load_profile().runtime["route_efficiency"]["network_tcp"]["value"]
+    assert payload * float(share) == pytest.approx(4.11e9, rel=0.02)
