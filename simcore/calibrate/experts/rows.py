@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -33,17 +33,31 @@ from simcore.physics.expert_layer import (
     tiles_of,
 )
 
-#: dtype of a table -> (peak, bytes of an element of a weight, of a product's input, of a weight in
-#: an SM's memory), scales included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4,
-#: mxfp8). 4-bit weights that meet 8-bit inputs are padded to a byte there (PTX ISA, packing formats
-#: of .kind::mxf8f6f4; TensorRT-LLM's generated kernels, buildNdTmaDescriptor, padMultiplier).
-_DTYPES: Final[dict[str, tuple[PeakName, float, float, float]]] = {
-    "bfloat16": ("bf16", 2.0, 2.0, 2.0),
-    "fp8": ("fp8", 1.0, 1.0, 1.0),
-    "fp8_block": ("fp8", 1.0, 1.0, 1.0),
-    "nvfp4": ("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 0.5 + 1 / 16),
-    "w4a8_mxfp4_mxfp8": ("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32, 1.0 + 1 / 32),
-    "w8a16": ("bf16", 1.0, 2.0, 1.0),
+
+class _Format(NamedTuple):
+    """A number format of expert layers: the datasheet's peak that counts, and bytes of elements.
+
+    ``weight_bytes``, ``row_bytes``: of a weight and of a product's input, scales included: blocks
+    of 16 with one byte (nvfp4), of 32 with one (mxfp4, mxfp8). ``loaded_bytes``: of a weight in an
+    SM's memory; 4-bit weights that meet 8-bit inputs are padded to a byte there (PTX ISA, packing
+    formats of .kind::mxf8f6f4; TensorRT-LLM's generated kernels, buildNdTmaDescriptor,
+    padMultiplier).
+    """
+
+    peak: PeakName
+    weight_bytes: float
+    row_bytes: float
+    loaded_bytes: float
+
+
+#: Number formats by dtype of a table.
+_DTYPES: Final[dict[str, _Format]] = {
+    "bfloat16": _Format("bf16", 2.0, 2.0, 2.0),
+    "fp8": _Format("fp8", 1.0, 1.0, 1.0),
+    "fp8_block": _Format("fp8", 1.0, 1.0, 1.0),
+    "nvfp4": _Format("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 0.5 + 1 / 16),
+    "w4a8_mxfp4_mxfp8": _Format("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32, 1.0 + 1 / 32),
+    "w8a16": _Format("bf16", 1.0, 2.0, 1.0),
 }
 #: Text in a kernel's name -> its kind, the first that fits. Triton's kernels launch blocks for all
 #: choices of all tokens, and activate and sum them all; other kernels touch a rank's rows alone.
@@ -78,6 +92,42 @@ def kept_bytes(gpu: str) -> float:
     return size.value / parts if size else 0.0
 
 
+class _Run(NamedTuple):
+    """How a measured layer ran: its kernel's name, the library and its release, and the routing."""
+
+    kernel: str
+    library: str
+    release: str
+    routing: str
+
+    @property
+    def exponent(self) -> float | None:
+        """Exponent of the power law by which tokens choose experts; None: evenly."""
+        power_law = self.routing.startswith("power_law")
+        return float(self.routing.rpartition("_")[2]) if power_law else None
+
+
+class _Sizes(NamedTuple):
+    """Sizes of a measured layer; ``tp`` ranks divide an expert, ``ep`` ranks share the experts."""
+
+    tokens: float
+    hidden: float
+    inter: float
+    top_k: float
+    experts: float
+    tp: float
+    ep: float
+
+
+class _Loads(NamedTuple):
+    """What the fullest rank gets, on average: tokens, rows, experts that have any, and tiles."""
+
+    tokens: float
+    rows: float
+    hit: float
+    tiles: tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class ExpertBatch:
     """Expert layers of one device and class of kernel; arrays [rows], ``shape`` [rows, 8]."""
@@ -103,7 +153,7 @@ class ExpertBatch:
     @property
     def peak(self) -> PeakName:
         """Which of the datasheet's peaks counts for the products."""
-        return _DTYPES[self.dtype][0]
+        return _DTYPES[self.dtype].peak
 
     @property
     def peak_flop_per_s(self) -> float:
@@ -132,8 +182,8 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
     sizes = np.array([table.number(n) for n in names]).T
     time_s = table.number("time_us") * MICRO
     dtypes, kernels = [d.lower() for d in table.text("dtype")], table.text("kernel")
-    library, version = table.text("framework"), table.text("version")
-    routed, gpus = table.text("distribution"), table.text("gpu")
+    library, gpus = table.text("framework"), table.text("gpu")
+    runs = [*map(_Run, kernels, library, table.text("version"), table.text("distribution"))]
     same = [table.text(c) for c in table.columns if c != "time_us"]
     mark_repeats(table, same, [True] * len(table))
     groups: dict[tuple[str, str, str], list[int]] = {}
@@ -149,25 +199,20 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
     batches = []
     for (gpu, kind, dtype), rows in sorted(groups.items()):
         at = np.array(rows)
-        facts = [(kernels[r], library[r], version[r], routed[r]) for r in rows]
-        work = _work(sizes[at], facts, dtype, kind.partition("_")[0])
-        exponents = np.array([_exponent(routed[r]) or 0.0 for r in rows])
+        work = _work(sizes[at], [runs[r] for r in rows], dtype, kind.partition("_")[0])
+        exponents = np.array([runs[r].exponent or 0.0 for r in rows])
         shape = np.column_stack([sizes[at], exponents])
         tile = tile_of(gpu, kind, dtype, sizes[at], work.choices / sizes[at, 3])
         batches.append(ExpertBatch(gpu, f"{kind}_{dtype}", dtype, work, tile, shape, time_s[at]))
     return table.read(batches, skipped, on_bad)
 
 
-def _exponent(routed: str) -> float | None:
-    return float(routed.rpartition("_")[2]) if routed.startswith("power_law") else None
-
-
 @lru_cache(maxsize=16384)
 def _loads(
     tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None, bare: bool,
-    grouped: bool = False,
-) -> tuple[float, float, float, tuple[float, ...]]:  # fmt: skip
-    """Tokens and rows of the fullest rank, its experts that have any, and its tiles."""
+    grouped: bool,
+) -> _Loads:  # fmt: skip
+    """The load of the fullest rank; ``bare``, ``grouped``: as ``_is_bare`` and ``_is_grouped``."""
     routed = rank_loads(tokens, experts, top_k, ranks, exponent)
     loads, arrived = routed[:, 0], float(tokens)
     if grouped and exponent is None:
@@ -184,48 +229,54 @@ def _loads(
         loads[:, 0] += seen * top_k - own
         arrived = float(seen.mean())
     hit = float((np.round(loads) > 0).sum(axis=1).mean())
-    return arrived, float(loads.sum(axis=1).mean()), hit, tuple(tiles_of(loads))
+    return _Loads(arrived, float(loads.sum(axis=1).mean()), hit, tuple(tiles_of(loads)))
 
 
-def _is_bare(sizes: Array, kernel: str, library: str, version: str) -> bool:
+def _is_bare(sizes: _Sizes, run: _Run) -> bool:
     """Whether a run is one of SGLang's kernel without its layer, on one of several ranks."""
-    bare = _facts()["bare"]
-    known = version == bare["version"] or tuple(sizes[1:4]) in bare["models"]
-    return library == "SGLang" and "triton" in kernel and known and bool(sizes[6] > 1)
+    bare, model = _facts()["bare"], (sizes.hidden, sizes.inter, sizes.top_k)
+    known = run.release == bare["version"] or model in bare["models"]
+    return run.library == "SGLang" and "triton" in run.kernel and known and sizes.ep > 1
 
 
-def _is_grouped(sizes: Array, library: str, version: str) -> bool:
+def _is_grouped(sizes: _Sizes, run: _Run) -> bool:
     """Whether a library chose among four of eight groups of experts, as DeepSeek-V3 does."""
     grouped = _facts()["grouped"]
-    chosen = f"{library} {version}" in grouped["releases"]
-    return chosen and tuple(sizes[1:5]) in grouped["models"]
+    model = (sizes.hidden, sizes.inter, sizes.top_k, sizes.experts)
+    return f"{run.library} {run.release}" in grouped["releases"] and model in grouped["models"]
 
 
-def _work(
-    sizes: Array, facts: Sequence[tuple[str, str, str, str]], dtype: str, kind: str
-) -> ExpertWork:
-    tokens, hidden, inter, top_k, experts, tp, ep = sizes.T
-    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]), _is_bare(s, *f[:3]),
-             _is_grouped(s, *f[1:3]))
-            for s, (t, _, _, k, e, _, r), f in zip(sizes, sizes, facts, strict=True)]  # fmt: skip
-    found = [_loads(*key) for key in keys]
-    arrived, rows, hit = (np.array([f[i] for f in found]) for i in (0, 1, 2))
-    tiles = np.array([f[3] for f in found]).T
+def _is_gateless(sizes: _Sizes, run: _Run) -> bool:
+    """Whether the experts have one product before their activation, and no gate."""
+    gateless, model = _facts()["gateless"], (sizes.inter, sizes.top_k, sizes.experts)
+    gated = f"{run.library} {run.release}" in gateless["gated_in"]
+    return "nongated" in run.kernel or (model in gateless["models"] and not gated)
+
+
+def _work(layers: Array, runs: Sequence[_Run], dtype: str, kind: str) -> ExpertWork:
+    """What the fullest rank computes in each run; ``layers`` [rows, 7]: the fields of ``_Sizes``.
+
+    ``kind``: of the kernels, one of those in ``_KINDS``.
+    """
+    tokens, hidden, inter, top_k, experts, tp, ep = layers.T
+    each = [(_Sizes(*sizes), run) for sizes, run in zip(layers.tolist(), runs, strict=True)]
+    loads = [
+        _loads(int(s.tokens), int(s.experts), int(s.top_k), int(s.ep), run.exponent,
+               _is_bare(s, run), _is_grouped(s, run))
+        for s, run in each
+    ]  # fmt: skip
+    arrived, rows, hit = (
+        np.array([getattr(of, name) for of in loads]) for name in ("tokens", "rows", "hit")
+    )
+    tiles = np.array([of.tiles for of in loads]).T
     local = experts / ep
-    every = np.array([_ALL_CHOICES in f[0] for f in facts]) & (ep > 1)
+    every = np.array([_ALL_CHOICES in run.kernel for run in runs]) & (ep > 1)
     rows = np.where(every, tokens * top_k, rows)
     hit = np.where(every, local, hit)
     tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
     tiles = np.where(every, np.ceil(rows / local / tile_rows) * local, tiles)
-    inner = inter / tp
-    without = _facts()["gateless"]
-    gateless = [
-        "nongated" in f[0]
-        or (tuple(s) in without["models"] and f"{f[1]} {f[2]}" not in without["gated_in"])
-        for s, f in zip(sizes[:, 2:5], facts, strict=True)
-    ]
-    halves = np.where(gateless, 1.0, 2.0)
-    _, weight_bytes, row_bytes, loaded_bytes = _DTYPES[dtype]
+    inner, of = inter / tp, _DTYPES[dtype]
+    halves = np.where([_is_gateless(s, run) for s, run in each], 1.0, 2.0)
     triton, generated = kind == "triton", kind == "trtllm"
     touched = np.maximum(arrived * top_k, rows) if triton else rows
     # 16-bit rows activated and summed; tokens are read, cast and written once summed.
@@ -233,21 +284,19 @@ def _work(
     # activate there too, but where vector units scale by block.
     moved = touched * 2.0 * hidden
     if not generated or dtype == "fp8_block":
-        moved += touched * (2.0 * halves + row_bytes) * inner
+        moved += touched * (2.0 * halves + of.row_bytes) * inner
     if not (triton or generated):
-        moved += rows * hidden * (2.0 + row_bytes)
-    token = arrived * hidden * (4.0 + row_bytes)
+        moved += rows * hidden * (2.0 + of.row_bytes)
     # Kernels that take a row at a time with a block of threads each: sorting and activation
     # (TensorRT-LLM and FlashInfer, moe_kernels.cu, expandInputRowsKernel and doActivationKernel),
     # activation alone where the products gather rows, none where they activate too.
     passes = 1.0 if triton else float(dtype == "fp8_block") if generated else 2.0
-    each: dict[str, Any] = {
-        "weight_bytes": weight_bytes, "row_bytes": row_bytes, "loaded_bytes": loaded_bytes,
-    }  # fmt: skip
-    scalings = np.array([dtype == "fp8_block" and "deepgemm" not in f[0] for f in facts]) / 128.0
+    scaled = [dtype == "fp8_block" and "deepgemm" not in run.kernel for run in runs]
     return ExpertWork(
         rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,
-        moved_bytes=moved, token_bytes=token, choices=arrived * top_k,
-        handled=passes * touched, scalings=scalings,
-        **{k: np.full(len(rows), v) for k, v in each.items()},
+        moved_bytes=moved, token_bytes=arrived * hidden * (4.0 + of.row_bytes),
+        choices=arrived * top_k, handled=passes * touched, scalings=np.array(scaled) / 128.0,
+        weight_bytes=np.full(len(rows), of.weight_bytes),
+        row_bytes=np.full(len(rows), of.row_bytes),
+        loaded_bytes=np.full(len(rows), of.loaded_bytes),
     )  # fmt: skip
