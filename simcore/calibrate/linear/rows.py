@@ -219,13 +219,14 @@ def linear_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[LinearBatch]:
     mark_repeats(table, [*shape, table.text("model")], [call is not None for call in known])
     for row, key in enumerate(zip(*names, strict=True)):
         if table.good[row] and known[row] is None:
-            skipped[f"{key[2]} of {key[3]} in phase {phases[row]} is not known"] += 1
+            _, _, kernel, framework, _ = key
+            skipped[f"{kernel} of {framework} in phase {phases[row]} is not known"] += 1
         elif table.good[row]:
             groups.setdefault(key, []).append(row)
     batches = []
-    for key, rows in groups.items():
+    for (name, op, kernel, framework, source), rows in groups.items():
         try:
-            gpu = GPUS[key[0]].name
+            gpu = GPUS[name].name
         except SimcoreError as err:
             skipped[str(err)] += len(rows)
             continue
@@ -236,13 +237,14 @@ def linear_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[LinearBatch]:
         at = np.array(rows, dtype=np.intp)
         programs = seq[at] * batch[at] / _TRITON_TOKENS * len(found[0]) * call.hosted
         amounts = {
-            name: np.array([[amount(k) for k in kernels] for kernels in found]) * batch[at, None]
-            for name, amount in _AMOUNTS.items()
+            amount_name: np.array([[amount(k) for k in kernels] for kernels in found])
+            * batch[at, None]
+            for amount_name, amount in _AMOUNTS.items()
         }
         # A chain of kernels counts the bytes of a tensor where it is written and where it is read.
         once = 1.0 if len(found[0]) == 1 else 0.5
         batches.append(LinearBatch(
-            gpu=gpu, op=key[1], kernel=key[2], framework=key[3], cls=call.cls, source=key[4],
+            gpu=gpu, op=op, kernel=kernel, framework=framework, cls=call.cls, source=source,
             kinds=tuple(k.kind for k in found[0]), line=table.lines[at],
             tokens=seq[at] * batch[at], programs=programs,
             loop_bytes=once * amounts["n_bytes"].sum(axis=1), n_bytes=amounts["n_bytes"],

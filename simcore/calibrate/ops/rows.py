@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,17 +23,31 @@ from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.step.kernels import SHORT_SOFTMAX, WARP_ROW
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
-#: dtype of a table -> class of product, bytes per input element, name of the peak, and bytes per
-#: element that the cast of the 16-bit left operand moves (reads for the scale and the cast, and the
-#: write).
-_PRODUCTS: Final[dict[str, tuple[str, float, PeakName, float]]] = {
-    "fp32": ("gemm_simt32", 4.0, "fp32", 0.0),
-    "bf16": ("gemm_tensor16", 2.0, "bf16", 0.0),
-    "fp16": ("gemm_tensor16", 2.0, "fp16", 0.0),
-    "fp8": ("gemm_tensor8", 1.0, "fp8", 5.0),
-    "fp8_block": ("gemm_block8", 1.0, "fp8", 3.0),
-    "nvfp4": ("gemm_tensor4", 0.5, "fp4", 4.5),
+
+
+class _Product(NamedTuple):
+    """Matrix products of one dtype: their class, and the datasheet's peak that counts.
+
+    ``input_bytes``: of an element of an input. ``cast_bytes``: that the cast of the 16-bit left
+    operand moves for each element (reads for the scale and for the cast, and the write).
+    """
+
+    cls: str
+    input_bytes: float
+    peak: PeakName
+    cast_bytes: float
+
+
+#: Products by dtype of a table; a dtype that is not among them is not modelled.
+_PRODUCTS: Final[dict[str, _Product]] = {
+    "fp32": _Product("gemm_simt32", 4.0, "fp32", 0.0),
+    "bf16": _Product("gemm_tensor16", 2.0, "bf16", 0.0),
+    "fp16": _Product("gemm_tensor16", 2.0, "fp16", 0.0),
+    "fp8": _Product("gemm_tensor8", 1.0, "fp8", 5.0),
+    "fp8_block": _Product("gemm_block8", 1.0, "fp8", 3.0),
+    "nvfp4": _Product("gemm_tensor4", 0.5, "fp4", 4.5),
 }
+_UNKNOWN: Final = _Product("", 0.0, "fp32", 0.0)
 #: The least bytes per output element of a product: inputs below 16 bit have a 16-bit output.
 _OUT_BYTES: Final = 2.0
 _WIDTH: Final = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -149,17 +163,17 @@ def _gemm(table: Table) -> _Columns:
     batch = table.number("batch", 1.0)
     flop = 2.0 * batch * m * n * k
     dtype = [d.lower() for d in table.text("dtype")]
-    known = [_PRODUCTS.get(d, ("", 0.0, "fp32", 0.0)) for d in dtype]
-    width, cast = np.array([p[1] for p in known]), np.array([p[3] for p in known])
+    known = [_PRODUCTS.get(d, _UNKNOWN) for d in dtype]
+    width, cast = (np.array([getattr(p, c) for p in known]) for c in ("input_bytes", "cast_bytes"))
     n_bytes = batch * ((m * k + k * n) * width + m * n * np.maximum(width, _OUT_BYTES))
     large = flop >= LARGE_FLOP["gemm"]
     large &= (m * batch >= LARGE_ROWS) & (np.minimum(n, k) >= LARGE_COLS)
     ops = table.text("op")
     return {
         "form": "matmul", "kind": ["gemm"] * len(table), "op": ops,
-        "cls": ["bmm_simt32" if o.startswith("bmm") and p[0] == "gemm_simt32" else p[0]
+        "cls": ["bmm_simt32" if o.startswith("bmm") and p.cls == "gemm_simt32" else p.cls
                 for o, p in zip(ops, known, strict=True)],
-        "peak": [p[2] for p in known],
+        "peak": [p.peak for p in known],
         "why": ["grouped products are not modelled" if o.startswith("grouped")
                 else "" if d in _PRODUCTS else f"dtype {d!r} is not modelled"
                 for o, d in zip(ops, dtype, strict=True)],

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from simcore.base.database import Database, Folders, fold_name
 from simcore.base.errors import DataError, UnknownName, did_you_mean
@@ -214,23 +214,31 @@ def program_named(name: str) -> Program:
     folders, seen = PROGRAMS.folders(), _SEEN.get(name)
     if (
         seen is not None
-        and seen[0] == folders
+        and seen.folders == folders
         and all(
             os.stat(file).st_mtime_ns == changed  # noqa: PTH116 (half the cost)
-            for file, changed in seen[1]
+            for file, changed in seen.files
         )
     ):
-        return seen[2]
+        return seen.program
     parts = _parts(_part(name))
     files = {str(PROGRAMS.path(record.name)) for record, _ in parts}
     changes = tuple((f, os.stat(f).st_mtime_ns) for f in files)  # noqa: PTH116
     found = _built(parts)
-    _SEEN[name] = folders, changes, found
+    _SEEN[name] = _Seen(folders, changes, found)
     return found
 
 
-#: Programs looked up before, with the folders and files that they were read from as these were.
-_SEEN: dict[str, tuple[Folders, tuple[tuple[str, int], ...], Program]] = {}
+class _Seen(NamedTuple):
+    """A program with the folders it was looked for in, and the times of its files' last changes."""
+
+    folders: Folders
+    files: tuple[tuple[str, int], ...]
+    program: Program
+
+
+#: Programs that were looked up before, by name.
+_SEEN: dict[str, _Seen] = {}
 
 
 @lru_cache(maxsize=256)
