@@ -16,7 +16,7 @@ from simcore.cli.output import terminal_width, write_result
 LISTS = (
     "gpus", "models", "architectures", "configs", "nodes", "links", "strategies", "precisions",
     "optimizers", "collectives", "software", "dialects", "options", "calibrations", "fabrics",
-    "prices",
+    "instances", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration", "fabric")
 #: Kinds to their other names.

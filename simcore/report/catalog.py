@@ -22,6 +22,7 @@ from simcore.base.units import (
     format_si,
 )
 from simcore.hardware.calibrations import CALIBRATIONS, calibration_names
+from simcore.hardware.machines import CLOUDS
 from simcore.hardware.prices import PRICES
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.report.formatting import WIDTH
@@ -281,6 +282,18 @@ def _prices() -> Iterator[Entry]:
             }  # fmt: skip
 
 
+def _instances() -> Iterator[Entry]:
+    for cloud in CLOUDS.all():
+        for name, i in cloud.instances.items():
+            row = [name, cloud.name, f"{i.gpus}x{i.gpu}", i.network or f"of {i.node}"]
+            yield row, {
+                "name": name, "full_name": f"{cloud.full_name}, {i.gpus} {i.gpu}",
+                "aliases": i.called, "cloud": cloud.name, "gpu": i.gpu,
+                "gpus": i.gpus, "node": i.node, "network": i.network,
+                "source": cloud.sources[i.source],
+            }  # fmt: skip
+
+
 def _configs() -> Iterator[Entry]:
     from simcore.workload.huggingface import class_names, model_types
 
@@ -291,7 +304,7 @@ def _configs() -> Iterator[Entry]:
 
 
 #: Listings of names to choose from, one line each.
-_OF_NAMES = ("gpus", "models", "nodes", "links", "prices", "configs")
+_OF_NAMES = ("gpus", "models", "nodes", "links", "instances", "prices", "configs")
 #: Units of headings that have none.
 _UNITS = {"gpus": "\n\nbf16 (or fp16), fp32: dense TFLOP/s; NVLink: GB/s per direction"}
 #: Kind -> its entries, the headings of its columns, and the columns of numbers.
@@ -318,6 +331,7 @@ _LISTINGS: dict[str, tuple[Callable[[], Iterator[Entry]], Sequence[str], Sequenc
     "options": (_options, ("option", "value", "heading", "meaning"), ()),
     "calibrations": (_calibrations, ("calibration", "for", "origin", "rows", "left out"), ()),
     "fabrics": (_fabrics, ("fabric", "full name", "kind", "what it is"), ()),
+    "instances": (_instances, ("instance", "cloud", "GPUs", "network"), ()),
     "prices": (_prices, ("gpu", "$ a GPU-hour", "list", "read on"), (1,)),
 }  # fmt: skip
 
