@@ -52,8 +52,9 @@ GENERIC_PCIE = {3: "generic-pcie3", 4: "generic-pcie", 5: "generic-pcie5"}
 #: First whole year of servers with a generation of PCIe: AMD's EPYC 7002 came in August 2019, its
 #: EPYC 9004 and Intel's 4th Xeon Scalable in November 2022 and January 2023.
 _SERVERS_SINCE = {2020: 4, 2023: 5}
-#: Suffix of a node's name, or the whole name: devices exchange data through host memory.
-NO_P2P = "no-p2p"
+#: Suffixes of a node's name, or the whole name: devices exchange data through host memory; the node
+#: is a virtual machine that hides which processor a device belongs to.
+NO_P2P, VIRTUAL = "no-p2p", "vm"
 #: Largest number of nodes, and of GPUs per node; more is taken for a typing error.
 _MOST_COUNTED = 1_000_000
 #: One-way latency of a network given by its rate alone: what NCCL's tuning assumes per hop (14 us,
@@ -149,8 +150,9 @@ def parse_cluster(
     Further words describe the switches between nodes: ``4:1`` oversubscribed uplinks, ``leaf=16``
     nodes per leaf switch, ``rails``, ``sharp``. ``fabric`` is a graph of the switches instead.
     ``node`` names a preset. With the suffix ``:no-p2p``, or as ``no-p2p`` alone for the default
-    preset, its devices exchange data through host memory. Where the nodes are trays of a rack that
-    is one NVLink domain, whole racks become the nodes.
+    preset, its devices exchange data through host memory; with ``:vm`` it is a virtual machine that
+    hides its sockets. Where the nodes are trays of a rack that is one NVLink domain, whole racks
+    become the nodes.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -163,7 +165,7 @@ def parse_cluster(
     switches = parse_fabric([w for w in words if is_fabric_word(w)])
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
-    named = node not in (None, NO_P2P)
+    named = _preset_named(node)
     for part in text.split("+"):
         counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
         if counted is None or violations:  # go on only to collect further violations
@@ -441,21 +443,30 @@ def nic_bytes_per_s(nic: Nic) -> float:
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
     """The node that ``name`` states, or the default preset, and what was assumed."""
     preset, _, last = (name or "").rpartition(":")
-    if last == NO_P2P:
+    if last in _CHANGES:
         node, assumed = _node_for(gpu, n_gpus, preset or None)
-        return _without_p2p(node), assumed
+        return _changed(node, last), assumed
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu, n_gpus)
 
 
-@lru_cache(maxsize=256)
-def _without_p2p(node: NodeSpec) -> NodeSpec:
-    """The same node without peer-to-peer access between its devices.
+#: What a suffix of a node's name changes of its record.
+_CHANGES = {NO_P2P: {"peer_to_peer": False}, VIRTUAL: {"sockets_visible": False}}
 
-    It has another name, so that calibrations of the node with peer-to-peer access do not apply.
+
+def _preset_named(name: str | None) -> bool:
+    """Whether a node's name says more than suffixes."""
+    return any(part not in _CHANGES for part in (name or NO_P2P).split(":"))
+
+
+@lru_cache(maxsize=256)
+def _changed(node: NodeSpec, suffix: str) -> NodeSpec:
+    """The same node without peer-to-peer access, or as a virtual machine.
+
+    It has another name, so that calibrations of the node itself do not apply.
     """
-    return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
+    return node.model_copy(update={**_CHANGES[suffix], "name": f"{node.name}:{suffix}"})
 
 
 def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:

@@ -83,6 +83,16 @@ def over_nvlink(group: NodeGroup) -> bool:
     return gpu.nvlink_bw is not None and node.peer_to_peer and joined
 
 
+def hidden_crossings(n: int) -> float:
+    """Exchanges of a ring over n devices that cross a socket link each way, where sockets are hidden.
+
+    Every buffer lies on the socket of its devices or, as likely, on the other one. Between devices of
+    one socket it is then written and read across the link, half a crossing each way on average;
+    between sockets either its write or its read crosses. A ring whose buffers lie right crosses once.
+    """
+    return n / 2.0
+
+
 @lru_cache(maxsize=4096)
 def intra_node_path(group: NodeGroup) -> Path:
     """Path of a ring over the group's devices within one node; ``LOOPBACK`` for one device."""
@@ -104,9 +114,10 @@ def intra_node_path(group: NodeGroup) -> Path:
         through_dram = dram / (2.0 * n)  # each hop writes host memory once and reads it once
         route: Route = "pcie_host" if sharing == 1 else "pcie_host_shared"
         a_socket = min(node.max_gpus // node.cpu.sockets, CARDS_A_SOCKET)
-        across = n > a_socket and (node.socket_link or "").startswith("xgmi")
-        if across and sharing > 1:
+        across = n > a_socket if node.sockets_visible else node.cpu.sockets > 1
+        if across and sharing > 1 and (node.socket_link or "").startswith("xgmi"):
             route = "pcie_host_far"
+            through_root /= 1.0 if node.sockets_visible else hidden_crossings(n)
         generation = pcie_generation(port)
         slower = min(generation, gpu.pcie.generation if gpu.pcie else generation)
         if generation >= FAST_HOST_GENERATION:

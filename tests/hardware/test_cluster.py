@@ -146,6 +146,8 @@ DEFAULT_NODES = {
     "8xMTT-S4000": {"8xS4000"},
     "2xA100-PCIE-80GB": {"a100-pcie-2gpu"},
     "2xRTX3090": {"workstation-2gpu"},
+    "3xRTX3090": {"workstation-4gpu"},
+    "8xRTX3090": {"generic-pcie"},
     "1xRTX-A2000-12GB": {"vm-2.5gbe"},
     "4xT4": {"server-pcie"},
     "2xRTX5090": {"workstation-2gpu-pcie5"},

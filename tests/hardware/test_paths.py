@@ -143,6 +143,38 @@ def test_devices_kept_from_each_other_exchange_through_host_memory(asked: str) -
     assert intra_node_path(parse_cluster("A100-SXM4-40GB", node=asked).groups[0]) is LOOPBACK
 
 
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_a_virtual_machine_that_hides_sockets_crosses_them_at_every_second_hop(n: int) -> None:
+    """Each hop's buffer lies on either socket: n/2 exchanges cross each way where a ring over both
+    sockets with buffers in place crosses once."""
+    hidden = parse_cluster(f"1x{n}xA100-SXM4-40GB", node="no-p2p:vm").groups[0]
+    placed = parse_cluster("1x8xA100-SXM4-40GB", node="no-p2p").groups[0]
+    ours, theirs = intra_node_path(hidden), intra_node_path(placed)
+    assert ours.route == theirs.route == "pcie_host_far"
+    assert ours.bw_bytes_per_s == pytest.approx(theirs.bw_bytes_per_s / (n / 2))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "node"),
+    [
+        ("1x8xA100-SXM4-40GB", "vm"),  # NVLink needs no host memory
+        ("1x2xRTX3090", "vm"),  # one socket
+        ("1x4xGTX1080Ti", "server-pcie:vm"),  # Intel's sockets do not slow such exchanges down
+    ],
+)
+def test_hidden_sockets_change_nothing_where_no_buffer_can_be_far(gpus: str, node: str) -> None:
+    seen = parse_cluster(gpus, node=node.removesuffix("vm").removesuffix(":") or None).groups[0]
+    hidden = parse_cluster(gpus, node=node).groups[0]
+    assert hidden.node.name == f"{seen.node.name}:vm"
+    assert intra_node_path(hidden) == intra_node_path(seen)
+
+
+@pytest.mark.parametrize("asked", ["vm", "no-p2p", "no-p2p:vm"])
+def test_a_node_named_by_suffixes_alone_keeps_its_assumed_network(asked: str) -> None:
+    assert not parse_cluster("2x8xA100-SXM4-40GB", node=asked).network_stated
+    assert parse_cluster("2x8xA100-SXM4-40GB", node=f"dgx-a100-40:{asked}").network_stated
+
+
 def test_no_p2p_of_an_unknown_node_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="dgx-a100"):
         parse_cluster("1x8xA100-SXM4-40GB", node="dgx-a10:no-p2p")

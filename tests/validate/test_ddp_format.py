@@ -277,7 +277,7 @@ def test_every_name_of_the_tables_is_known() -> None:
     for network in among("words", "network"):
         parse_cluster("2x8xA100", network=network)
     nodes = {r.gives["cells"]["node"] for r in rules if "node" in r.gives.get("cells", {})}
-    assert len(nodes) == 5 and all(NODE_RECORDS[node] for node in nodes)
+    assert len(nodes) == 6 and all(NODE_RECORDS[node] for node in nodes)
     assert among("words", "strategy") == {"ddp", "dp", "zero2", "zero3"}
 
 
@@ -297,7 +297,7 @@ def test_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_of_a_script_that_switched_p2p_off_are_run_so(tmp_path: Path) -> None:
-    folder = "pytorch/results/8xA100_40GB_SXM4_v1/PyTorch_SSD_AMP"
+    folder = "pytorch/results/8xA100_80GB_SXM4_v1/PyTorch_SSD_AMP"
     doubted = {"notes": "scale as if NVLink/P2P were not used", "model": "SSD300-R50"}
     off, later, old = table(
         tmp_path,
@@ -309,6 +309,27 @@ def test_runs_of_a_script_that_switched_p2p_off_are_run_so(tmp_path: Path) -> No
     for other in (later, old):
         assert "node" not in other.options
         assert other.flag
+
+
+def test_runs_in_virtual_machines_say_so(tmp_path: Path) -> None:
+    """Lambda's logs name no board for them (sys_pytorch.txt)."""
+    cloud = {"source_ref": "pytorch/results/4xA100_40GB_SXM4_v1/x/19-11-2022_09-45-13.txt"}
+    assert case(tmp_path, **cloud, gpu_type="A100-SXM4-40GB").options["node"] == "no-p2p:vm"
+
+
+@pytest.mark.parametrize(
+    ("log", "node"),
+    [
+        ("2x3090/x/05-02-2021_10-59-40.txt", "generic-pcie"),  # two EPYC 7662
+        ("2x3090/x/31-10-2020_08-57-59.txt", None),  # a Threadripper
+        ("4x3070/x/05-03-2021_10-59-40.txt", "generic-pcie"),
+    ],
+)
+def test_geforce_runs_have_the_host_that_their_logs_name(
+    tmp_path: Path, log: str, node: str | None
+) -> None:
+    where = {"source": "lambdal/deeplearning-benchmark", "source_ref": f"pytorch/results/{log}"}
+    assert case(tmp_path, **where, gpu_type="RTX-3090").options.get("node") == node
 
 
 def test_no_p2p_joins_the_preset_that_the_row_asks_for(tmp_path: Path) -> None:

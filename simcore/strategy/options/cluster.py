@@ -52,7 +52,8 @@ DECLARED = (
                                                  metavar="NAME"),
         help="Node preset (`simcore list nodes`). NAME:no-p2p, or no-p2p alone: GPUs have no "
              "peer-to-peer access and exchange data through host memory.",
-        more="Default: the first preset that has the GPU.",
+        more="Default: the first preset that has the GPU. With :vm, as in no-p2p:vm, the node is a "
+             "virtual machine that hides which processor a GPU belongs to.",
         control=Control(label="Node", kind="select", wide=True, unsaid="as usual for the GPU",
                         example="dgx-a100"),
     ),
