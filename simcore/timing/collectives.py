@@ -19,12 +19,12 @@ from simcore.base.arrays import Array
 from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective, Group, collective_time_s
-from simcore.step.program import Scope, outline
+from simcore.step.program import Scope, gradient_buckets, outline
 from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.strategy.strategy import Strategy
 from simcore.timing.points import Points, Sending
 from simcore.timing.rates import ClassRates
-from simcore.workload.graph import Workload
+from simcore.workload.graph import CUDNN_NORM, NATIVE_NORM, NONE, Workload
 
 
 def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
@@ -192,6 +192,38 @@ def sync_norms_s(workload: Workload, points: Points) -> Array:
     size = np.array([[FP32_BYTES * workload.buffers_numel / workload.sync_norms]])
     each = collective_time_s("all_reduce", size, group)[0] + workload.sync_norm_wait_s
     return 2.0 * workload.sync_norms * points.grad_accum * each
+
+
+# -- batch norms that wait for all-reduces under way ------------------------------------------------
+
+#: Time that the backward of a channels-last batch norm waits for an all-reduce that began before it,
+#: over its own. In a ResNet-50 in fp16 it takes 4 to 8 ms beside one and 2 ms alone (NVIDIA/nccl issue
+#: 338). The kernel is cuDNN's batchnorm_bwtr_nhwc_semiPersist, all of whose blocks must run at once;
+#: cuDNN's of channels first and PyTorch's own do not wait (pytorch/pytorch issue 80259).
+NORM_BEHIND_ALL_REDUCE = 2.0
+
+
+@lru_cache(maxsize=256)
+def norm_elems_behind_buckets(workload: Workload, strategy: Strategy) -> float:
+    """Elements a sample of the norms that wait for buckets sent during backward.
+
+    Each such bucket is taken to delay a norm of the size that was timed, the model's largest. The
+    last bucket is sent once backward has ended. Synchronised norms have other kernels.
+    """
+    p = strategy.precision
+    if workload.sync_norms or p.low_bytes >= FP32_BYTES or p.native_norms:
+        return 0.0
+    norms = (
+        k.low
+        for block in workload.blocks
+        for op in block.ops
+        for k in op.bwd
+        if k.kind == CUDNN_NORM and k.blocks == NONE and any(o.kind == NATIVE_NORM for o in op.bwd)
+    )
+    largest = max(norms, default=0.0)
+    caps = strategy.buckets
+    sent = len(gradient_buckets(workload, p.grad_bytes, caps.cap_bytes, caps.first_bytes)) - 1
+    return largest * sent if largest else 0.0
 
 
 # -- collectives of a captured script itself -------------------------------------------------------

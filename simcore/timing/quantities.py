@@ -23,7 +23,14 @@ from simcore.step.transients import saved_bytes, swapped_base
 from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.timing.collectives import broadcasts_s, communicator, exchanges_s, sync_norms_s
+from simcore.timing.collectives import (
+    NORM_BEHIND_ALL_REDUCE,
+    broadcasts_s,
+    communicator,
+    exchanges_s,
+    norm_elems_behind_buckets,
+    sync_norms_s,
+)
 from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
@@ -347,6 +354,13 @@ class Quantities:
     def _sync_norms(self, index: int) -> Array:
         return np.array([sync_norms_s(w, self.points) for w in self.workloads]) * self.reduces
 
+    def _norms_behind_buckets(self, index: int) -> Array:
+        """Seconds that batch norms wait in backward for all-reduces that are under way."""
+        elems = self.of_parts(lambda w: norm_elems_behind_buckets(w, self.strategy))
+        n_bytes = elems * self.points.micro_batch * self.strategy.precision.low_bytes
+        waits = NORM_BEHIND_ALL_REDUCE * self._elementwise(n_bytes, 0.0, index)
+        return waits * self.reduces
+
     def _exchanges(self, index: int) -> Array:
         per_node = self.classes[index].gpus_per_node
         return np.array([exchanges_s(w, self.points, per_node) for w in self.workloads])
@@ -442,6 +456,7 @@ _QUANTITIES: dict[str, Callable[[Quantities, int], Array]] = {
     "accumulation_host_s": Quantities._accumulation_host,
     "broadcasts_s": lambda q, _: np.asarray(q.broadcasts_s),
     "sync_norms_s": Quantities._sync_norms,
+    "norms_behind_buckets_s": Quantities._norms_behind_buckets,
     "exchanges_s": Quantities._exchanges,
     "bucket_fill_s": Quantities._bucket_copy,
     "bucket_drain_s": Quantities._bucket_copy,

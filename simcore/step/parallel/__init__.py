@@ -318,6 +318,11 @@ class DistributedDataParallel:
             strategy.buckets.first_bytes,
         )
         last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
+        if builder.workload.n_buffers and strategy.overlap.grads:
+            last = builder.misc(
+                "batch norms behind buckets", "compute", "backward", "norms_behind_buckets_s", last
+            )
+            bucket_ready[-1:] = [last]
         sent = [
             builder.comm(f"all-reduce bucket {i}", "all_reduce", [size], after, scope=scope)
             for i, (bucket, after) in enumerate(zip(buckets, bucket_ready, strict=True))
