@@ -17,6 +17,7 @@ from simcore.hardware.spec import (
     FLAT,
     GPUS,
     LINKS,
+    NODE_CHANGES,
     NODES,
     Fabric,
     FabricGraph,
@@ -24,6 +25,7 @@ from simcore.hardware.spec import (
     LinkSpec,
     Nic,
     NodeSpec,
+    changed_node,
     is_fabric_word,
     parse_fabric,
     with_graph,
@@ -52,9 +54,6 @@ GENERIC_PCIE = {3: "generic-pcie3", 4: "generic-pcie", 5: "generic-pcie5"}
 #: First whole year of servers with a generation of PCIe: AMD's EPYC 7002 came in August 2019, its
 #: EPYC 9004 and Intel's 4th Xeon Scalable in November 2022 and January 2023.
 _SERVERS_SINCE = {2020: 4, 2023: 5}
-#: Suffixes of a node's name, or the whole name: devices exchange data through host memory; the node
-#: is a virtual machine that hides which processor a device belongs to.
-NO_P2P, VIRTUAL = "no-p2p", "vm"
 #: Largest number of nodes, and of GPUs per node; more is taken for a typing error.
 _MOST_COUNTED = 1_000_000
 #: One-way latency of a network given by its rate alone: what NCCL's tuning assumes per hop (14 us,
@@ -165,7 +164,7 @@ def parse_cluster(
     switches = parse_fabric([w for w in words if is_fabric_word(w)])
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
-    named = _preset_named(node)
+    named = bool(node) and any(part not in NODE_CHANGES for part in str(node).split(":"))
     for part in text.split("+"):
         counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
         if counted is None or violations:  # go on only to collect further violations
@@ -443,30 +442,12 @@ def nic_bytes_per_s(nic: Nic) -> float:
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
     """The node that ``name`` states, or the default preset, and what was assumed."""
     preset, _, last = (name or "").rpartition(":")
-    if last in _CHANGES:
+    if last in NODE_CHANGES:
         node, assumed = _node_for(gpu, n_gpus, preset or None)
-        return _changed(node, last), assumed
+        return changed_node(node, last), assumed
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu, n_gpus)
-
-
-#: What a suffix of a node's name changes of its record.
-_CHANGES = {NO_P2P: {"peer_to_peer": False}, VIRTUAL: {"sockets_visible": False}}
-
-
-def _preset_named(name: str | None) -> bool:
-    """Whether a node's name says more than suffixes."""
-    return any(part not in _CHANGES for part in (name or NO_P2P).split(":"))
-
-
-@lru_cache(maxsize=256)
-def _changed(node: NodeSpec, suffix: str) -> NodeSpec:
-    """The same node without peer-to-peer access, or as a virtual machine.
-
-    It has another name, so that calibrations of the node itself do not apply.
-    """
-    return node.model_copy(update={**_CHANGES[suffix], "name": f"{node.name}:{suffix}"})
 
 
 def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:

@@ -84,11 +84,12 @@ def over_nvlink(group: NodeGroup) -> bool:
 
 
 def hidden_crossings(n: int) -> float:
-    """Exchanges of a ring over n devices that cross a socket link each way, where sockets are hidden.
+    """Exchanges of a ring over n devices that cross a hidden socket link each way.
 
-    Every buffer lies on the socket of its devices or, as likely, on the other one. Between devices of
-    one socket it is then written and read across the link, half a crossing each way on average;
-    between sockets either its write or its read crosses. A ring whose buffers lie right crosses once.
+    Every buffer lies on the socket of its devices or, as likely, on the other one. Between devices
+    of one socket it is then written and read across the link, half a crossing each way on average;
+    between sockets either its write or its read crosses. A ring with all buffers in place crosses
+    once.
     """
     return n / 2.0
 

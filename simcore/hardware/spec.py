@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -279,6 +280,20 @@ class NodeSpec(Sourced):
     def most_gpus(self) -> int:
         """Devices that can be one node of a cluster: those of a slice, else those of the server."""
         return self.torus.max_chips if self.torus else self.max_gpus
+
+
+#: What a suffix of a node's name, or the suffix as its whole name, changes of its record: devices
+#: exchange data through host memory; the node is a virtual machine that hides its sockets.
+NODE_CHANGES = {"no-p2p": {"peer_to_peer": False}, "vm": {"sockets_visible": False}}
+
+
+@lru_cache(maxsize=256)
+def changed_node(node: NodeSpec, suffix: str) -> NodeSpec:
+    """The same node without peer-to-peer access, or as a virtual machine.
+
+    It has another name, so that calibrations of the node itself do not apply.
+    """
+    return node.model_copy(update={**NODE_CHANGES[suffix], "name": f"{node.name}:{suffix}"})
 
 
 class GpuDatabase(Database[GpuSpec]):

@@ -194,12 +194,12 @@ def sync_norms_s(workload: Workload, points: Points) -> Array:
     return 2.0 * workload.sync_norms * points.grad_accum * each
 
 
-# -- batch norms that wait for all-reduces under way ------------------------------------------------
+# -- batch norms that wait for all-reduces under way -----------------------------------------------
 
-#: Time that the backward of a channels-last batch norm waits for an all-reduce that began before it,
-#: over its own. In a ResNet-50 in fp16 it takes 4 to 8 ms beside one and 2 ms alone (NVIDIA/nccl issue
-#: 338). The kernel is cuDNN's batchnorm_bwtr_nhwc_semiPersist, all of whose blocks must run at once;
-#: cuDNN's of channels first and PyTorch's own do not wait (pytorch/pytorch issue 80259).
+#: Time that the backward of a channels-last batch norm waits for an all-reduce that began before
+#: it, over its own. In a ResNet-50 in fp16 it takes 4 to 8 ms beside one and 2 ms alone (issue 338
+#: of NVIDIA/nccl). The kernel is cuDNN's batchnorm_bwtr_nhwc_semiPersist, all of whose blocks must
+#: run at once; cuDNN's of channels first and PyTorch's own do not wait (pytorch issue 80259).
 NORM_BEHIND_ALL_REDUCE = 2.0
 
 

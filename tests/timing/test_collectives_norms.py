@@ -60,14 +60,14 @@ def test_other_models_keep_their_norms_to_themselves():
     assert PLAIN.build().n_buffers == 3 * 96
 
 
-# -- norms that wait for buckets under way ----------------------------------------------------------
+# -- norms that wait for buckets under way ---------------------------------------------------------
 
 IMAGES = {"micro_batch": 64, "precision": "amp-fp16", "layout": "nhwc", "strategy": "ddp"}
 
 
 def test_channels_last_norms_wait_for_every_bucket_but_the_last() -> None:
-    """ResNet-50's largest norms have 64 x 112 x 112 elements, of which backward moves five; its 102 MB
-    of gradients fill a bucket of 1 MiB and four of 25 MiB."""
+    """ResNet-50's largest norms have 64 x 112 x 112 elements, of which backward moves five; its
+    102 MB of gradients fill a bucket of 1 MiB and four of 25 MiB."""
     request = make_request("resnet-50", "1x8xA100-SXM4-80GB", **IMAGES)
     found = norm_elems_behind_buckets(request.workload, request.strategy)
     assert found == 5 * 64 * 112 * 112 * 4
@@ -89,8 +89,8 @@ def test_gradients_sent_after_backward_delay_no_norm(overlap: str | None, waits:
 
 
 def test_waiting_norms_cost_what_they_move_twice() -> None:
-    """2 x 5 x 64 x 112 x 112 x 2 bytes an image and bucket, at 1.5 to 2 TB/s, where sending four buckets
-    after backward costs less than 2 ms."""
+    """2 x 5 x 64 x 112 x 112 x 2 bytes an image and bucket, at 1.5 to 2 TB/s, where sending four
+    buckets after backward costs less than 2 ms."""
     job = {**IMAGES, "micro_batch": 256, "gpus": "1x8xA100-SXM4-80GB"}
     lost_s = step_s("resnet-50", **job) - step_s("resnet-50", **job, overlap="none")
     moved = 2 * 4 * 5 * 64 * 112 * 112 * 2 * 256
