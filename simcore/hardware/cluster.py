@@ -459,8 +459,8 @@ def _default_node(gpu: GpuSpec, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]
     names = _preset_index(NODES.folders()).get(gpu.name, ())
     presets = [NODES[n] for n in names]
     fitting = sorted((n for n in presets if n.most_gpus >= n_gpus), key=lambda n: n.most_gpus)
-    if not fitting:  # more than a pod holds: its largest slice, which the caller refuses
-        fitting = [n for n in presets if n.torus is not None]
+    if not fitting:  # more than a pod or a board holds, which the caller divides or refuses
+        fitting = [n for n in presets if n.torus is not None or gpu.form_factor == "soc"]
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
     generic = _generic_node(gpu, n_gpus)

@@ -126,7 +126,7 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     if arch == "Ampere" and gpu.process_nm == GA100_PROCESS_NM:
         arch = "Ampere-GA100"
     elif arch.startswith("Blackwell"):
-        arch = "Blackwell-GB202" if gpu.form_factor == "pcie" else "Blackwell"
+        arch = "Blackwell-GB202" if gpu.form_factor in ("pcie", "soc") else "Blackwell"
     elif arch == "Rubin":  # not timed: figures of its predecessor
         families.append(arch)
         arch = "Blackwell"

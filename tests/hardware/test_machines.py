@@ -26,6 +26,7 @@ INSTANCES = [(cloud.name, name) for cloud in CLOUDS.all() for name in cloud.inst
         ("g5.2xlarge", 1, 1, "A10G", "generic-pcie"),
         ("2xa4x-highgpu-4g", 1, 8, "GB200", "gb200-nvl72"),  # two trays of one rack
         ("16xct5p-hightpu-4t", 1, 64, "TPU-v5p", "tpu-v5p-slice"),
+        ("2xDGX Spark", 2, 1, "GB10", "dgx-spark"),  # no machine has two
     ],
 )
 def test_a_machine_counts_as_the_devices_it_has(text, nodes, gpus, gpu, node):
