@@ -20,6 +20,8 @@ _LAYOUT, _FIRST, _LAST = (
     "decoder-first-pipeline-num-layers",
     "decoder-last-pipeline-num-layers",
 )
+#: Modules that predict further tokens, which stages count as layers; a layout alone places them.
+_MODULES = "mtp-num-layers"
 _GROUP = re.compile(r"\(([^()]*)\)\*(\d+)")
 _REPEAT = re.compile(r"([EtmL])\*(\d+)")
 _CHUNKS = re.compile(r"^E?t*(?:\|t*)*m*L?$")
@@ -31,19 +33,21 @@ def read_stages(reading: Reading, table: Table) -> None:
     """State the option ``stages`` from the flags; the degrees must have been read."""
     ends = [reading.whole(f"--{n}", table.take(n)) for n in (_FIRST, _LAST)]
     layout, stages = table.take(_LAYOUT), reading.said("pp")
+    modules = reading.whole(f"--{_MODULES}", table.given.get(_MODULES)) or 0
     if layout is not None:
-        _read_layout(reading, str(layout), stages)
+        _read_layout(reading, str(layout), stages, "tm" if modules else "t")
     elif any(ends) and isinstance(stages, int):
         first, last = ends
+        last = None if last is None else last + modules
         open_stages = stages - sum(n is not None for n in ends)
         named = [str(first or ""), "rest" if open_stages else "", str(last or "")]
         key = f"--{_FIRST if first else _LAST}"
         reading.say("stages", ",".join(n for n in named if n), key)
 
 
-def _read_layout(reading: Reading, text: str, stages: object) -> None:
+def _read_layout(reading: Reading, text: str, stages: object, counted: str) -> None:
     key = f"--{_LAYOUT} {text}"
-    chunks = layers_of_chunks(text)
+    chunks = layers_of_chunks(text, counted)
     if not isinstance(stages, int) or chunks is None or len(chunks) % stages:
         reading.refuse(key, f"does not name the chunks of {stages or 'any'} stages", "stages")
         return
@@ -78,10 +82,12 @@ def emit_stages(job: Job) -> dict[str, Any]:
         return {}
     sizes = parsed(job.stages)
     middle = set(sizes[1:-1])
-    if len(middle) == 1 and (job.vpp or 1) == 1:
+    if len(middle) == 1 and (job.vpp or 1) == 1 and not job.shape.get("next_tokens"):
         return {_FIRST: sizes[0], _LAST: sizes[-1]}
     chunks = _spread(sizes, job.vpp or 1)
-    return {_LAYOUT: f'"E{"|".join("t" * n for n in chunks)}L"'}
+    modules = int(job.shape.get("next_tokens") or 0)
+    layers = "|".join("t" * n for n in (*chunks[:-1], max(chunks[-1] - modules, 0)))
+    return {_LAYOUT: f'"E{layers}{"m" * modules}L"'}
 
 
 def _spread(sizes: tuple[int, ...], vpp: int) -> list[int]:

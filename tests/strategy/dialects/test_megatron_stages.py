@@ -36,6 +36,27 @@ def test_modules_of_multi_token_prediction_count_where_asked() -> None:
     assert layers_of_chunks("Et|tmmL", "tm") == [1, 3]
 
 
+def test_a_layout_s_modules_are_layers_of_a_model_that_has_them() -> None:
+    """The stages of a model count them (Megatron-LM's own DeepSeek-V3 proxy: 14 layers and one)."""
+    layout = {LAYOUT: "Et*7|t*7mL"}
+    assert parsed(str(read(2, **layout).said("stages"))) == (7, 7)
+    modules = {"mtp-num-layers": 1}
+    assert parsed(str(read(2, **layout, **modules).said("stages"))) == (7, 8)
+    assert read(4, **{FIRST: 6, LAST: 5}, **modules).said("stages") == "6,rest,6"
+
+
+def test_modules_are_written_after_the_last_layer() -> None:
+    job = Job(
+        model="deepseek-v3", strategy="zero1", micro_batch=1, grad_accum=4, precision="bf16",
+        recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+        seq_len=4096, grad_clip=True, stages="3,4,4,3", shape={"next_tokens": 1}, pp=4,
+    )  # fmt: skip
+    flags = emit_stages(job)
+    assert flags == {LAYOUT: '"Ettt|tttt|tttt|ttmL"'}
+    back = read(4, **flags, **{"mtp-num-layers": 1})
+    assert parsed(str(back.said("stages"))) == (3, 4, 4, 3)
+
+
 @pytest.mark.parametrize(
     "text", ["Ex|tL", "tE|t", "EtL|t", "Em|tL", "t*2001", "(t|)*2001", "E(t|t", "tLm", "EEt"]
 )
