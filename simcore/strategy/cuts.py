@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from types import MappingProxyType
@@ -158,14 +159,25 @@ def _even(n_layers: int, n_stages: int, _settings: Mapping[str, Scalar]) -> tupl
     return even_cut(n_layers, n_stages)
 
 
-@CUT_RULES.register("modules")
-def _modules(n_layers: int, n_stages: int, _settings: Mapping[str, Scalar]) -> tuple[int, ...]:
-    """Embedding, layers, final norm and head count as one module each, as in Aleph Alpha's scaling.
+@CUT_RULES.register("parameters")
+def _parameters(n_layers: int, n_stages: int, settings: Mapping[str, Scalar]) -> tuple[int, ...]:
+    """Stages by their parameters, as Aleph Alpha's scaling divides them with ``balanced``.
 
-    core/nn/parallel_module/pipeline_partitioning.py: stages take modules evenly, the first ones one
-    more; transformer/model/model.py lists the modules.
+    core/nn/parallel_module/pipeline_partitioning.py, pipe_partition_balanced; transformer/model/
+    model.py lists the modules. Where that leaves a stage without a layer, stages take modules
+    evenly, as its default does (uniform), and those of a model without such widths layers.
     """
-    return modules_cut(n_layers, n_stages, 1, 2)
+    from simcore.workload.archs.lm_mlp import GATED  # one program cuts so
+
+    hidden, ffn, vocab = (int(settings.get(k) or 0) for k in ("hidden", "ffn", "vocab"))
+    if not hidden or not vocab:
+        return even_cut(n_layers, n_stages)
+    heads = int(settings.get("heads") or 1)
+    keys = hidden * int(settings.get("kv_heads") or heads) // heads
+    products = 3 if settings.get("mlp") in GATED else 2
+    layer = hidden * (2 * hidden + 2 * keys + products * (ffn or 4 * hidden))
+    sizes = parameters_cut(n_layers, n_stages, layer, vocab * hidden)
+    return modules_cut(n_layers, n_stages, 1, 2) if 0 in sizes else sizes
 
 
 @CUT_RULES.register("costs")
@@ -213,6 +225,34 @@ def modules_cut(n_layers: int, n_stages: int, before: int, after: int) -> tuple[
     ends = list(accumulate(base + (s < longer) for s in range(n_stages)))
     at = [min(max(end - before, 0), n_layers) for end in (0, *ends)]
     return _all_have(tuple(b - a for a, b in pairwise(at)), f"{before + after} more modules")
+
+
+def parameters_cut(n_layers: int, n_stages: int, layer: int, table: int) -> tuple[int, ...]:
+    """Layers of each stage, filled in turn up to the fewest parameters that no stage must exceed.
+
+    ``layer``: parameters of a layer; ``table``: of the embedding before the layers, and of the head
+    after them; those of norms are so few that they decide nothing. A stage may have no layer.
+    """
+    modules = [table, *[layer] * n_layers, table]
+    sums = (table * ends + layer * n for ends in (0, 1, 2) for n in range(n_layers + 1))
+    limits = sorted({total for total in sums if total >= max(modules)})
+    limit = bisect_left(limits, True, key=lambda most: len(_filled_to(modules, most)) <= n_stages)
+    ends = list(accumulate(_filled_to(modules, limits[limit])))
+    ends += [ends[-1]] * (n_stages - len(ends))
+    at = [min(max(end - 1, 0), n_layers) for end in (0, *ends)]
+    return tuple(b - a for a, b in pairwise(at))
+
+
+def _filled_to(weights: Sequence[int], most: int) -> list[int]:
+    """Items of each part, where parts in turn take as many as weigh no more than ``most``."""
+    sizes, weight = [0], 0
+    for each in weights:
+        if weight + each > most:
+            sizes.append(0)
+            weight = 0
+        sizes[-1] += 1
+        weight += each
+    return sizes
 
 
 def costs_cut(n_layers: int, n_stages: int, layer: int, head: int) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ EVEN, AUTO = "even", "auto"
 #: the layers of each stage out.
 CutRule = Callable[[int, int, Mapping[str, Scalar]], tuple[int, ...]]
 CUT_RULES: Registry[CutRule] = Registry(
-    "cut rule", dict.fromkeys((EVEN, "modules", "costs", "filled"), "simcore.strategy.cuts")
+    "cut rule", dict.fromkeys((EVEN, "parameters", "costs", "filled"), "simcore.strategy.cuts")
 )
 #: What counts as a layer each besides the layers: embeddings and head.
 _ENDS = 2

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement, pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.cuts import chunk_counts, costs_cut, cut_sizes, modules_cut
+from simcore.strategy.cuts import chunk_counts, costs_cut, cut_sizes, modules_cut, parameters_cut
 from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs import program_named, program_names
 
@@ -73,11 +75,49 @@ def test_a_large_head_leaves_its_stage_fewer_layers() -> None:
         costs_cut(4, 4, layer, 131_072 * 3072)
 
 
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 30), st.integers(0, 60))
+def test_no_division_has_a_lighter_heaviest_stage(
+    layers: int, stages: int, layer: int, table: int
+) -> None:
+    modules = [table, *[layer] * layers, table]
+    sizes = parameters_cut(layers, stages, layer, table)
+    assert len(sizes) == stages
+    assert sum(sizes) == layers
+    heaviest = min(
+        max(sum(modules[a:b]) for a, b in pairwise((0, *cuts, len(modules))))
+        for cuts in combinations_with_replacement(range(len(modules) + 1), stages - 1)
+    )
+    assert layer * max(sizes) <= heaviest
+    if stages > 1:  # the first stage is as full as that allows
+        assert table + layer * sizes[0] <= heaviest or not sizes[0]
+        assert sizes[0] == layers or table + layer * (sizes[0] + 1) > heaviest
+
+
+def test_stages_by_parameters_leave_those_at_the_ends_fewer_layers() -> None:
+    """Llama's 30B with 128,000 tokens: a table is 1.6 layers, so 63.2 are divided by stages."""
+    layer, table = 6656 * (4 * 6656 + 3 * 17_920), 128_000 * 6656
+    assert parameters_cut(60, 2, layer, table) == (30, 30)
+    assert parameters_cut(60, 4, layer, table) == (14, 16, 16, 14)
+    assert parameters_cut(60, 16, layer, table) == (2, *[4] * 14, 2)
+
+
 def test_a_program_s_own_cut_is_taken_where_none_is_named() -> None:
-    """Aleph Alpha's scaling on Llama 30B: the head's stage is the short one."""
-    assert cut_sizes("", 60, 16, "modules") == (3, *[4] * 14, 1)
-    assert cut_sizes("", 60, 1, "modules") == (60,)
-    assert cut_sizes("12x4,4x3", 60, 16, "modules") == (4,) * 12 + (3,) * 4
+    """Aleph Alpha's scaling on Llama 13B with 128,000 tokens: a table is two layers."""
+    widths = {"hidden": 5120, "ffn": 13_824, "vocab": 128_000, "heads": 40, "mlp": "swiglu"}
+    assert cut_sizes("", 40, 4, "parameters", widths) == (9, 11, 11, 9)
+    assert cut_sizes("", 40, 1, "parameters", widths) == (40,)
+    assert cut_sizes("4x8,2x4", 40, 6, "parameters", widths) == (8, 8, 8, 8, 4, 4)
+    assert cut_sizes("", 40, 4, "parameters") == (10,) * 4  # a model that has no widths
+    # The table would fill the first of sixteen stages, so modules are shared out.
+    assert cut_sizes("", 40, 14, "parameters", widths) == modules_cut(40, 14, 1, 2)
+
+
+def test_layers_by_parameters_have_fewer_of_keys_and_of_a_plain_feed_forward() -> None:
+    """A table of 22 squared widths is two layers of 2 + 2/4 + 8, but not of 2 + 2 + 8 or + 12."""
+    few = {"hidden": 64, "ffn": 256, "heads": 8, "kv_heads": 2, "mlp": "gelu", "vocab": 22 * 64}
+    assert cut_sizes("", 10, 3, "parameters", few) == (3, 5, 2)
+    assert cut_sizes("", 10, 3, "parameters", few | {"kv_heads": 8}) == (3, 4, 3)
+    assert cut_sizes("", 10, 3, "parameters", few | {"mlp": "swiglu"}) == (3, 4, 3)
 
 
 def test_costs_are_of_the_models_widths() -> None:
@@ -96,12 +136,6 @@ def test_every_library_cuts_by_a_rule_that_there_is() -> None:
     assert {
         program_named(name).pipeline.cut for name in [*program_names(), "deepspeed@2022"]
     } == set(CUT_RULES)
-
-
-def test_a_programs_modules_are_an_embedding_a_final_norm_and_a_head() -> None:
-    """10 layers and three modules in two stages: 7 modules and 6, of which two are no layers."""
-    assert cut_sizes("", 10, 2, "modules") == modules_cut(10, 2, 1, 2) == (6, 4)
-    assert cut_sizes("", 11, 2, "modules") == (6, 5)  # of 14 modules seven each
 
 
 @pytest.mark.parametrize(
