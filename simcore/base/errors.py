@@ -10,6 +10,7 @@ SimcoreError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ _PROPOSED = 3
 _ALIKE_FRAC = 0.6
 #: Fewest letters of a name that is proposed because it stands in another one.
 _TOLD_APART = 3
+#: The words of a name in small letters.
+_WORD = re.compile(r"[a-z]+|\d+")
 #: Largest number of names that a message lists, of a family or of all known names.
 LISTED = 12
 
@@ -173,17 +176,49 @@ def nearest(
 ) -> list[str]:
     """Up to ``n`` of the known names that are similar to ``name``, the most similar first.
 
-    ``alike_frac`` is the least similarity (difflib's ratio). If no name reaches it, names that
-    contain ``name``, or of three letters and more that it contains, nearest length first."""
+    ``alike_frac`` is the least similarity (difflib's ratio) of their letters; which is the most
+    similar, that of letters and of words says. If no name reaches it, names that contain ``name``,
+    or of three letters and more that it contains, nearest length first."""
     import difflib  # only needed for error messages
 
     folded = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=alike_frac)
+    typed = name.lower()
+    matches = difflib.get_close_matches(typed, list(folded), n=len(folded) or 1, cutoff=alike_frac)
+
+    def alike(match: str) -> float:
+        letters = difflib.SequenceMatcher(None, match, typed).ratio()
+        return letters + _words_alike_frac(_WORD.findall(typed), _WORD.findall(match))
+
+    close = sorted(matches, key=alike, reverse=True)[:n]
     if not close and name:
         low = name.lower()
         inside = (k for k in folded if low in k or (len(k) >= _TOLD_APART and k in low))
         close = sorted(inside, key=lambda k: abs(len(k) - len(low)))[:n]
     return [folded[c] for c in close]
+
+
+def _words_alike_frac(a: Sequence[str], b: Sequence[str]) -> float:
+    """The share of the words of two names that the other one has too, misspelt or abbreviated."""
+    found = sum(_alike_frac(w, b) for w in a) + sum(_alike_frac(w, a) for w in b)
+    return found / (len(a) + len(b) or 1)
+
+
+def _alike_frac(word: str, words: Sequence[str]) -> float:
+    """Similarity of a word and the most similar of ``words``; 1 for an abbreviation.
+
+    Numbers are alike only if they are equal.
+    """
+    import difflib
+
+    if word in words:
+        return 1.0
+    found = 0.0
+    for other in words if word.isalpha() else ():
+        short, long = sorted((word, other), key=len)
+        if len(short) > 1 and long.startswith(short):
+            return 1.0
+        found = max(found, difflib.SequenceMatcher(None, word, other).ratio())
+    return found if found >= _ALIKE_FRAC else 0.0
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:

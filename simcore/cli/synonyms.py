@@ -7,6 +7,8 @@ from collections.abc import Collection
 from simcore.base.errors import nearest
 from simcore.strategy.options import called
 
+#: Least similarity of a word and an option, or its other name, that is proposed for it.
+_ALIKE_FRAC = 0.7
 #: Other names of options that only some commands have, in the format of ``called()``.
 _OF_SOME = {
     "objective": "by rank-by minimise minimize",
@@ -58,4 +60,7 @@ def option_meant(typed: str, known: Collection[str]) -> str:
         begun = [option for option in long if option.startswith(start)]
         if len(begun) == 1:
             return f"--{begun[0]}"
-    return next((f"--{near}" for near in nearest(name, long, 1) if len(near) > 2), "")
+    means = {o: ours.split()[0] for ours, theirs in called().items() if ours for o in theirs.split()}
+    means = {o: ours for o, ours in means.items() if ours in long} | {o: o for o in long}
+    near = nearest(name, list(means), 1, _ALIKE_FRAC)
+    return f"--{means[near[0]]}" if near and len(near[0]) > 2 else ""

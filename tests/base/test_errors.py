@@ -13,6 +13,7 @@ from simcore.base.errors import (
     SimcoreError,
     UnknownName,
     UsageError,
+    nearest,
 )
 
 
@@ -51,3 +52,16 @@ def test_errors_survive_pickling(error: SimcoreError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)
     assert again.__dict__ == error.__dict__
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("sequence-len", "seq-len"),  # as many letters in common as with sequence-parallel
+        ("sequence-paralel", "sequence-parallel"),
+        ("model-7b-xl", "model-7b"),
+    ],
+)
+def test_words_count_beside_letters(typed: str, meant: str) -> None:
+    known = ["sequence-parallel", "seq-len", "model-17b-x", "model-7b"]
+    assert nearest(typed, known, 1) == [meant]

@@ -35,6 +35,10 @@ def test_no_name_has_two_meanings() -> None:
         ("--grad-checkpointing", "--recompute full"),
         ("--tp-size", "--tp"),
         ("--seq", "--seq-len"),
+        ("--sequence-len", "--seq-len"),
+        ("--sequence-paralel", "--sequence-parallel"),
+        ("--tensor-paralel", "--tp"),
+        ("--learning-rate", ""),
         ("--verbose", ""),
     ],
 )
