@@ -343,8 +343,9 @@ class Tape:
         """Max pooling: saves its input and int64 indices."""
         out = self._pooled(x, kernel, stride, pad)
         op = ops.max_pool2d(
-            name, x.elems, out.elems, channels_last=not self._nchw, eager=not self._fused
-        )
+            name, x.elems, out.elems, kernel ** len(x.grid),
+            channels_last=not self._nchw, eager=not self._fused,
+        )  # fmt: skip
         return self.apply(op, out, x, saves=(x,))
 
     def average_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:

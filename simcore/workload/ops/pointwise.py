@@ -154,27 +154,47 @@ def dropout_add(name: str, elems: float) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=elems))
 
 
-def pool_elements(in_elems: float, out_elems: float, *, channels_last: bool) -> tuple[float, float]:
+#: Passes of ``max_pool_forward_nhwc`` over an output beside those over its window: the maximum and
+#: its place are written, and reset for the next output (ATen, DilatedMaxPool2d.cu).
+_WRITTEN = 2.0
+
+
+def pool_elements(
+    in_elems: float, out_elems: float, window_elems: float, *, channels_last: bool
+) -> tuple[float, float]:
     """Cost of max pooling, forward and backward, in elements addressed one by one (``indexed``).
 
     ATen's ``DilatedMaxPool2d.cu`` has a thread per output in forward and a thread per input in
     backward, which searches the windows that contain the input. Because they divide whole numbers,
-    they take some 250 operations per output and 215 per input, 290 and 140 if channels are last; an
-    element of a strided operand takes 51 (``hardware.estimates``).
+    they take some 250 operations per output and 215 per input; an element of a strided operand
+    takes 51 (``hardware.estimates``). If channels are last, a thread divides once for many
+    channels, and what is left are its passes: over the ``window_elems`` elements of a window in
+    forward, over the windows of an input in backward. Windows of 3 x 3 at every other place take
+    290 operations per output and 140 per input.
     """
-    forward, backward = (5.75, 2.75) if channels_last else (5.0, 4.25)
-    return forward * out_elems, backward * in_elems
+    if not channels_last:
+        return 5.0 * out_elems, 4.25 * in_elems
+    windows = window_elems * out_elems  # of all inputs together
+    return 5.75 * (windows + _WRITTEN * out_elems) / (9 + _WRITTEN), 2.75 * windows / (9 / 4)
 
 
 def max_pool2d(
-    name: str, in_elems: float, out_elems: float, *, channels_last: bool = False, eager: bool = True
+    name: str,
+    in_elems: float,
+    out_elems: float,
+    window_elems: float,
+    *,
+    channels_last: bool = False,
+    eager: bool = True,
 ) -> Op:
     """Max pooling, which saves an int64 per output. ``eager``: ATen's kernels compute it."""
     index_bytes = 8.0 * out_elems
     fwd = Kernel(kind="elementwise", low=in_elems + out_elems, raw_bytes=index_bytes)
     bwd = fwd
     if eager:
-        fwd_elems, bwd_elems = pool_elements(in_elems, out_elems, channels_last=channels_last)
+        fwd_elems, bwd_elems = pool_elements(
+            in_elems, out_elems, window_elems, channels_last=channels_last
+        )
         fwd, bwd = replace(fwd, indexed=fwd_elems), replace(bwd, indexed=bwd_elems)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=index_bytes))
 

@@ -8,6 +8,7 @@ loads (CatArrayBatchedCopy).
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -52,8 +53,10 @@ def _pooled(name: str, args: Any, out: Any) -> float:
     """Elements that max pooling, or its backward, handles one by one."""
     backward = name.endswith("_backward")
     x, y = (args[1], args[0]) if backward else (args[0], out[0])
+    sides = args[1 + backward]  # of the window: two, or one of a square
+    window_elems = prod(sides) ** (2 // len(sides))
     last = suggest_memory_format(x) == torch.channels_last
-    return pool_elements(x.numel(), y.numel(), channels_last=last)[backward]
+    return pool_elements(x.numel(), y.numel(), window_elems, channels_last=last)[backward]
 
 
 def _alike(a: torch.Tensor, out: torch.Tensor, any_type: bool = False) -> bool:

@@ -50,7 +50,7 @@ def test_max_pooling_is_counted_by_outputs_then_inputs(channels_last: bool) -> N
     at = torch.channels_last if channels_last else torch.contiguous_format
     x = torch.zeros(2, 3, 8, 8).to(memory_format=at)
     pooled, places = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
-    forward, backward = pool_elements(384, 96, channels_last=channels_last)
+    forward, backward = pool_elements(384, 96, 4, channels_last=channels_last)
     name = "max_pool2d_with_indices"
     assert indexed_elements("elementwise", name, (x, [2, 2]), (pooled, places)) == forward
     args = (pooled, x, [2, 2], [2, 2], [0, 0], [1, 1], False, places)
