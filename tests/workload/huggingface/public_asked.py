@@ -18,7 +18,8 @@ def _qwen3_embedding(
     return (
         f"Qwen/Qwen3-Embedding-{size}",
         {
-            **_DENSE, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
+            # as AutoModel loads it, without the head that the larger one's config names
+            **_DENSE, "model_type": "qwen3", "architectures": ["Qwen3Model"],
             "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
             "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": ffn,
             "vocab_size": vocab, "max_position_embeddings": 32768, "tie_word_embeddings": tied,
@@ -162,7 +163,7 @@ ASKED: dict[str, Entry] = {
     "qwen3-embedding-0.6b": _qwen3_embedding("0.6B", 1024, 28, 16, 3072, 151_669, 595_776_512),
     "qwen3-embedding-4b": _qwen3_embedding("4B", 2560, 36, 32, 9728, 151_665, 4_021_774_336),
     "qwen3-embedding-8b": _qwen3_embedding(
-        "8B", 4096, 36, 32, 12288, 151_665, 8_188_515_328, tied=False,
+        "8B", 4096, 36, 32, 12288, 151_665, 7_567_295_488, tied=False,
     ),
     "qwen3.5-0.8b": _qwen3_5("0.8B", 1024, 24, 8, 2, 16, 3584, 752_393_024),
     "qwen3.5-2b": _qwen3_5("2B", 2048, 24, 8, 2, 16, 6144, 1_881_825_088),
