@@ -5,7 +5,9 @@ What the line starts decides, or a key that only one program has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from simcore.base.errors import SimcoreError
@@ -13,6 +15,9 @@ from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.line_record import LINES, LineRecord, fold_key
 from simcore.strategy.dialects.lines import ANY_SCRIPT, FILES, JOINED, LineDialect
 from simcore.strategy.dialects.source import Source, beside
+
+#: The dotted name of a Python module.
+_MODULE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*$")
 
 
 def line_programs() -> tuple[str, ...]:
@@ -57,10 +62,25 @@ def chosen(
     return LineDialect(named[0].name, own=own) if named else LineDialect(ANY_SCRIPT, certain=False)
 
 
+def script_file(source: Source, script: str) -> str:
+    """The file of a script, or of a module in the working folder; "" where it is not at hand."""
+    if script.endswith(PYTHON):
+        names = [script]
+    else:
+        path = script.replace(".", "/") if _MODULE.match(script) else ""
+        names = [f"{path}.py", f"{path}/__main__.py"] if path else []
+    for name in names:
+        with suppress(SimcoreError):
+            beside(source, name)
+            return name
+    return ""
+
+
 def _calling(source: Source, script: str) -> LineDialect | None:
     """The program that a script at hand calls; None where it calls no program's functions."""
-    best = _claiming(source, [script] if script.endswith(PYTHON) else [])
-    return best and replace(best, code=script)
+    file = script_file(source, script)
+    best = _claiming(source, [file] if file else [])
+    return best and replace(best, code=file)
 
 
 def _taking_file(source: Source, words: Sequence[str]) -> LineDialect | None:

@@ -23,6 +23,7 @@ from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.recipes import TABLES, names_given
 from simcore.strategy.dialects.record import FALSE, fold
 from simcore.strategy.dialects.source import Source, beside, json_table, toml_table, yaml_table
+from simcore.strategy.options import OPTIONS
 
 #: How files of arguments are read, by their endings.
 FILES = {".json": json_table, ".toml": toml_table, ".yaml": yaml_table, ".yml": yaml_table}
@@ -337,12 +338,10 @@ class LineDialect(TableDialect):
             reading.approximate(script, note)
         reading.more["fills"] = not record.program
         plain, sections = record.without_effect()
-        known = {*record.names(), *sections}
         odd = table.left(reading, plain, sections)
         told = [k for k in found.spelt if k in foreign or k in odd]
         if told:
-            words = {name for name in known if len(name) > 1}
-            listed = ", ".join(_hinted(found.spelt[k], k, words) for k in told)
+            listed = ", ".join(self._hinted(found.spelt[k], k, found.given.get(k)) for k in told)
             reading.not_understood(f"{listed} of {script}")
         return reading.finish()
 
@@ -361,6 +360,16 @@ class LineDialect(TableDialect):
             return True
         known = {*map(fold, meaning.values), *map(fold, meaning.harmless), *FALSE}
         return fold(value) in known
+
+    def _hinted(self, typed: str, key: str, value: object) -> str:
+        """A key that is not followed, as typed, with the reason or the nearest key."""
+        means = next((m[-1] for names, m in self.record.table().items() if key in names), None)
+        if means is not None and (option := means.option) in OPTIONS:
+            return f"{typed} {value} (no value of --{OPTIONS[option].word})"
+        words = {name for name in self.record.names() if len(name) > 1}
+        words |= {*self.record.without_effect()[1]}
+        near = nearest(key, sorted(words), 1)
+        return f"{typed} ({near[0]}?)" if near and near[0] != key else typed
 
     def emit(self, job: Job) -> Emitted:
         """Raises InvalidConfig: such lines are only read."""
@@ -429,9 +438,6 @@ def _with_words(record: LineRecord, found: Arguments) -> Arguments:
     return Arguments({**plain, **found.given}, {**{n: n for n in plain}, **found.spelt})
 
 
-def _hinted(typed: str, key: str, known: set[str]) -> str:
-    near = nearest(key, sorted(known), 1)
-    return f"{typed} ({near[0]}?)" if near and near[0] != key else typed
 
 
 def _is_file(word: str) -> bool:
