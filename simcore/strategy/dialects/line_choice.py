@@ -59,7 +59,9 @@ def chosen(
     if marked:
         return LineDialect(marked[0].name, certain=bool(named), own=own)
     named = named or [r for r in programs if launcher in r.started.launchers.split()]
-    return LineDialect(named[0].name, own=own) if named else LineDialect(ANY_SCRIPT, certain=False)
+    if named:
+        return LineDialect(named[0].name, own=own)
+    return LineDialect(ANY_SCRIPT, certain=False, at_hand=bool(script_file(source, script)))
 
 
 def script_file(source: Source, script: str) -> str:

@@ -174,12 +174,13 @@ class LineDialect(TableDialect):
     ``certain``: whether the line starts this program for sure; the arguments of other scripts are
     read only where their values are known too. ``own``: whether it is one of the program's own
     scripts by its path, not another one of that name. ``code``: a script at hand that the line
-    starts, whose calls state what the line does not.
+    starts, whose calls state what the line does not. ``at_hand``: whether an unknown script is.
     """
 
     certain: bool = True
     own: bool = True
     code: str = ""
+    at_hand: bool = False
 
     @cached_property
     def record(self) -> LineRecord:
@@ -333,7 +334,7 @@ class LineDialect(TableDialect):
         for last in _of_family(self.name, "after"):
             last(reading, table)
         if not self.certain:
-            _tell_names(reading, table, script, self.name)
+            self._tell_names(reading, table, script)
         for note in record.notes:
             reading.approximate(script, note)
         reading.more["fills"] = not record.program
@@ -360,6 +361,28 @@ class LineDialect(TableDialect):
             return True
         known = {*map(fold, meaning.values), *map(fold, meaning.harmless), *FALSE}
         return fold(value) in known
+
+    def _tell_names(self, reading: Reading, table: Table, script: str) -> None:
+        """Tell which options are read by names that many scripts share, and their values.
+
+        Names of the program that the line looks like need no telling. Of a script of which nothing
+        is read, whether it is at hand.
+        """
+        shared = set(LINES[ANY_SCRIPT].names())
+        if self.name != ANY_SCRIPT:
+            shared -= LINES[self.name].complete().names()
+        shown = {table.shown(name) for name in shared if name in table.given}
+        read = [
+            f"{reading.key_of(option)} (as --{option.replace('_', '-')} {value})"
+            for option, value in reading.facts.items()
+            if reading.key_of(option) in shown and not option.startswith("other.")
+        ]
+        if read:
+            how = "are read as in most scripts: give the option where it means something else here"
+            reading.approximate(", ".join(read), f"of {script}, an unknown script, {how}")
+        elif self.name == ANY_SCRIPT:
+            how = "calls no trainer that is known here" if self.at_hand else "is not at hand"
+            reading.approximate(script, f"{how}: nothing that it states itself is read")
 
     def _hinted(self, typed: str, key: str, value: object) -> str:
         """A key that is not followed, as typed, with the reason or the nearest key."""
@@ -397,25 +420,6 @@ def _lift(table: Table, known: Collection[str]) -> None:
                 table.put(name, value, table.shown(key))
             table.take(key)
             del table.given[key]
-
-
-def _tell_names(reading: Reading, table: Table, script: str, program: str) -> None:
-    """Tell which options are read by names that many scripts share, and their values.
-
-    Names of the ``program`` that the line looks like need no telling.
-    """
-    shared = set(LINES[ANY_SCRIPT].names())
-    if program != ANY_SCRIPT:
-        shared -= LINES[program].complete().names()
-    shown = {table.shown(name) for name in shared if name in table.given}
-    read = [
-        f"{reading.key_of(option)} (as --{option.replace('_', '-')} {value})"
-        for option, value in reading.facts.items()
-        if reading.key_of(option) in shown and not option.startswith("other.")
-    ]
-    if read:
-        how = "are read as in most scripts: give the option where it means something else here"
-        reading.approximate(", ".join(read), f"of {script}, an unknown script, {how}")
 
 
 def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
-from simcore.strategy.dialects.line_choice import chosen, commands, script_file
+from simcore.strategy.dialects.line_choice import chosen, commands
 from simcore.strategy.dialects.line_record import LINES, fold_key
-from simcore.strategy.dialects.lines import ANY_SCRIPT
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import RECORDS
 from simcore.strategy.dialects.shell import (
@@ -217,11 +216,6 @@ def read_line(reading: Reading, line: Line) -> Launch:
     _environment(inner, program.record.environment, line)
     script = PurePath(line.script).name or "the script"
     inner.say("other.script", script, script)
-    if line.script and program.name == ANY_SCRIPT:
-        how = "does not call a trainer that is known here" if script_file(
-            reading.source, line.script
-        ) else "is not at hand"
-        inner.approximate(line.script, f"{how}: of what it states itself nothing is read")
     if line.branched:
         more = len(line.branched) - _LISTED
         named = ", ".join(line.branched[:_LISTED]) + (f" and {more} more" if more > 0 else "")

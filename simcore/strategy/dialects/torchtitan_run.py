@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from simcore.base.errors import nearest
+from simcore.base.errors import DataError, nearest
 from simcore.strategy.dialects.reading import Reading, flat
 from simcore.strategy.dialects.recipes import TABLES, Keys, read_recipe, recipe_names
 from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
 from simcore.strategy.dialects.source import Source, beside, toml_table, without_files
 from simcore.strategy.dialects.torchrun import find_line, read_counts
 
-_LINE = re.compile(r"\btorchtitan\.(?:experiments\.\w+\.)?train\b|\brun_train\.sh\b")
+_LINE = re.compile(r"\btorchtitan\.(?:experiments\.\w+\.)?train\b|\brun_train\.sh\b"
+                   r"|--job\.config[_-]file\b")  # fmt: skip
 #: A choice among classes of a section: ``activation-checkpoint:full`` (tyro's subcommands).
 _CHOICE = re.compile(r"^([a-z][a-z_-]*):([a-z][a-z-]*)$")
 _SCRIPT = "run_train.sh"
@@ -43,7 +44,7 @@ def keys_of_line(reading: Reading, source: Source) -> tuple[Keys | None, bool]:
     line = find_line(script)
     if allocator_grows(script):
         reading.say("growing_segments", True, "PYTORCH_ALLOC_CONF")
-    if line is not None and is_line(line.script):
+    if line is not None and is_line(" ".join((line.script, *line.rest))):
         read_counts(reading, line)
         named, keys = _overrides(reading, line.rest)
     else:
@@ -61,7 +62,15 @@ def keys_of_line(reading: Reading, source: Source) -> tuple[Keys | None, bool]:
             named = {"module": given.get("MODULE", "llama3"),
                      "config": given.get("CONFIG", "llama3_debugmodel")} | named  # fmt: skip
     if _TOML in named:
-        base = dict(flat(toml_table(beside(source, named[_TOML]))))
+        try:
+            base = dict(flat(toml_table(beside(source, named[_TOML]))))
+        except DataError:
+            shipped = _shipped(PurePath(named[_TOML]).stem)
+            if shipped is None:
+                raise
+            how = "is not at hand: read as the configuration of that name in today's release"
+            reading.approximate(f"--{_TOML} {named[_TOML]}", how)
+            return shipped | keys, False
         return base | keys, True
     missing = [f"--{word}" for word in ("module", "config") if word not in named]
     if missing:

@@ -274,14 +274,17 @@ def test_flags_override_the_file_that_they_name(tmp_path: Path) -> None:
         script.write_text(f"accelerate launch {flag} mine.yaml --zero_stage 2 train.py\n")
         launch = read_launch(str(script))
         assert (launch.strategy, launch.precision, launch.grad_accum) == ("zero2", "bf16", 2)
-        assert launch.nproc_per_node == 8 and launch.approximated == launch.absent_files == ()
+        assert launch.nproc_per_node == 8 and launch.absent_files == ()
+        (absent,) = launch.approximated
+        assert "train.py is not at hand" in absent
 
 
 def test_a_file_that_is_not_at_hand_is_read_by_its_name_or_refused() -> None:
     launch = read_launch("accelerate launch --config_file zero3.yaml --num_processes 8 train.py")
     assert (launch.strategy, launch.precision, launch.nproc_per_node) == ("zero3", "bf16", 8)
-    (said,) = launch.approximated
+    script, said = launch.approximated
     assert "read by its name as DEEPSPEED 3 bf16" in said and launch.violations() == []
+    assert "train.py is not at hand" in script
     launch = read_launch("accelerate launch --config_file mine.yaml --num_processes 8 train.py")
     (refused,) = launch.violations()
     assert "mine.yaml is not at hand: give --strategy" in refused

@@ -247,3 +247,36 @@ def test_what_a_record_of_a_line_does_where_it_says_nothing() -> None:
     assert on_by_default(LineDialect) == {"certain": True, "own": True}
     assert on_by_default(Meaning) == {"written": True}
     assert on_by_default(NamedFile, LineRecord) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [("pkg/train.py", "python -m pkg.train"), ("pkg/__main__.py", "torchrun -m pkg"),
+     ("train.py", "python -m train")],
+)  # fmt: skip
+def test_a_module_at_hand_is_read_as_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(
+        "from trl import SFTConfig, SFTTrainer\n"
+        "args = SFTConfig(per_device_train_batch_size=3, max_length=640, bf16=True)\n"
+        "SFTTrainer(model='Qwen/Qwen3-0.6B', args=args).train()\n"
+    )
+    found = read_launch(line)
+    assert (found.model, found.micro_batch, found.seq_len) == ("Qwen/Qwen3-0.6B", 3, 640)
+
+
+def test_a_script_of_which_nothing_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is absent, or calls nothing that is known; a value that is impossible by its name."""
+    monkeypatch.chdir(tmp_path)
+    (absent,) = read_launch("python mine.py").approximated
+    assert "mine.py is not at hand" in absent
+    (tmp_path / "mine.py").write_text("print('hello')\n")
+    (odd,) = read_launch("python mine.py").approximated
+    assert "mine.py calls no trainer that is known here" in odd
+    found = read_launch("python mine.py -b 0")
+    assert "-b 0 (no value of --micro-batch)" in found.unknown[0] and found.micro_batch is None

@@ -75,7 +75,7 @@ def test_defaults_are_those_of_torch() -> None:
 def test_counts_of_the_machine_are_asked_of_gpus() -> None:
     launch = read_launch("torchrun --nnodes 2 --nproc-per-node=gpu train.py")
     assert launch.nproc_per_node is None and launch.nnodes == 2
-    assert "--gpus says how many" in launch.approximated[0]
+    assert any("--gpus says how many" in told for told in launch.approximated)
     refused = read_launch("torchrun --nproc-per-node=cpu train.py").violations()
     assert len(refused) == 1 and "cpu" in refused[0]
 
@@ -103,7 +103,7 @@ def test_script_of_the_samples() -> None:
         "micro_batch": 2, "grad_accum": 4, "precision": "amp-bf16", "recompute": "full",
         "nnodes": 4, "nproc_per_node": 8, "strategy": "ddp", "software": "transformers",
     }  # fmt: skip
-    assert "elastic" in launch.approximated[0]
+    assert any("elastic" in told for told in launch.approximated)
 
 
 def test_a_line_fills_in_what_its_deepspeed_file_leaves_open() -> None:

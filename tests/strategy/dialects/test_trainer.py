@@ -68,7 +68,8 @@ def test_a_script_with_arguments_of_its_own_is_left_alone() -> None:
     assert launch.violations() == [] and launch.approximated == ()
     assert (launch.optimizer, launch.strategy) == (None, "ddp")
     (told,) = launch.unknown
-    assert "--optim, --fsdp of train.py: not understood" in told
+    assert "--optim my_sgd (no value of --optimizer), --fsdp yes (no value of " in told
+    assert "of train.py: not understood" in told
 
 
 SFT = (
