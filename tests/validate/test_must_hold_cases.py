@@ -26,7 +26,7 @@ def _file(tmp_path: Path, runs: str, more: str = "") -> Path:
         ("second round", 19),
         ("fresh lines", 11),
         ("blind lines", 6),
-        ("issue lines", 9),
+        ("issue lines", 17),
     ],
 )
 def test_every_case_has_a_source_and_every_command_is_understood(called: str, number: int) -> None:

@@ -47,7 +47,7 @@ _LEAST_RIGHT = {
     "second round": (17, 19),
     "fresh lines": (10, 11),
     "blind lines": (6, 6),
-    "issue lines": (8, 9),
+    "issue lines": (15, 17),
 }
 
 

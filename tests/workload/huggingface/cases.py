@@ -547,6 +547,8 @@ CASES: dict[str, Case] = {
     "wav2vec2 large": ("Wav2Vec2", _WAV2VEC2_LARGE, "Wav2Vec2ForCTC"),
     "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
     "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
+    "mpnet": ("MPNet", _BASE, "MPNetForMaskedLM"),
+    "mpnet embeddings": ("MPNet", _BASE, "MPNetModel"),
     "electra": (
         "Electra", {**_BASE, "embedding_size": 20, "num_labels": 5},
         "ElectraForSequenceClassification",

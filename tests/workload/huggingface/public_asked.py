@@ -204,6 +204,17 @@ ASKED: dict[str, Entry] = {
         "intfloat/multilingual-e5-large", "XLMRoberta", 1024, 24, 16, 250_002, 559_890_432,
         positions=514,
     ),
+    # "109M params" of its page
+    "all-mpnet-base-v2": (
+        "sentence-transformers/all-mpnet-base-v2",
+        {
+            "model_type": "mpnet", "architectures": ["MPNetModel"], "hidden_size": 768,
+            "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+            "vocab_size": 30_527, "max_position_embeddings": 514, "hidden_act": "gelu",
+            "relative_attention_num_buckets": 32, "pad_token_id": 1,
+        },
+        109_486_464,
+    ),
     # Clark et al. 2020: "14M", "110M", "335M"
     "electra-small": _electra("small", 128, 256, 12, 13_549_314),
     "electra-base": _electra("base", 768, 768, 12, 109_483_778),
