@@ -60,7 +60,9 @@ def option_meant(typed: str, known: Collection[str]) -> str:
         begun = [option for option in long if option.startswith(start)]
         if len(begun) == 1:
             return f"--{begun[0]}"
-    means = {o: ours.split()[0] for ours, theirs in called().items() if ours for o in theirs.split()}
+    means = {
+        o: ours.split()[0] for ours, theirs in called().items() if ours for o in theirs.split()
+    }
     means = {o: ours for o, ours in means.items() if ours in long} | {o: o for o in long}
     near = nearest(name, list(means), 1, _ALIKE_FRAC)
     return f"--{means[near[0]]}" if near and len(near[0]) > 2 else ""

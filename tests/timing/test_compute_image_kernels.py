@@ -28,7 +28,6 @@ from simcore.workload import ops
 from simcore.workload.archs.layers import LayerList
 from simcore.workload.graph import CUDNN_NORM, NATIVE_NORM, Block, Kernel, Op, Workload
 
-
 #: Elements of a window of 3 x 3.
 WINDOW = 9
 

@@ -442,8 +442,6 @@ def _with_words(record: LineRecord, found: Arguments) -> Arguments:
     return Arguments({**plain, **found.given}, {**{n: n for n in plain}, **found.spelt})
 
 
-
-
 def _is_file(word: str) -> bool:
     return word.endswith(tuple(FILES))
 
