@@ -26,6 +26,8 @@ _ALIKE_FRAC = 0.6
 _TOLD_APART = 3
 #: The words of a name in small letters.
 _WORD = re.compile(r"[a-z]+|\d+")
+#: Weight of the likeness of letters beside that of words.
+_LETTERS = 3.0
 #: Largest number of names that a message lists, of a family or of all known names.
 LISTED = 12
 
@@ -187,7 +189,7 @@ def nearest(
 
     def alike(match: str) -> float:
         letters = difflib.SequenceMatcher(None, match, typed).ratio()
-        return letters + _words_alike_frac(_WORD.findall(typed), _WORD.findall(match))
+        return _LETTERS * letters + _words_alike_frac(_WORD.findall(typed), _WORD.findall(match))
 
     close = sorted(matches, key=alike, reverse=True)[:n]
     if not close and name:

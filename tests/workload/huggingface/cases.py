@@ -548,7 +548,6 @@ CASES: dict[str, Case] = {
     "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
     "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
     "mpnet": ("MPNet", _BASE, "MPNetForMaskedLM"),
-    "mpnet embeddings": ("MPNet", _BASE, "MPNetModel"),
     "electra": (
         "Electra", {**_BASE, "embedding_size": 20, "num_labels": 5},
         "ElectraForSequenceClassification",
