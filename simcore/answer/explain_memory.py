@@ -246,8 +246,9 @@ def _workspace(f: Facts) -> Derivation:
     tp = r.placed.layout.tp if r.placed else 1
     engine = engine_workspaces(r.strategy, r.held_workload, tp)
     return Derivation(
-        "cuBLAS handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB) + workspaces of "
-        "Transformer Engine x (4 MiB; from Hopper on 32 MiB)",
+        "cuBLAS handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on, or where the program sets "
+        "CUBLAS_WORKSPACE_CONFIG so, 32 MiB) + workspaces of Transformer Engine x (4 MiB; from "
+        "Hopper on 32 MiB) + scores that Megatron-LM's own attention keeps a tensor for",
         (
             ("handles", f"{CUBLAS_HANDLES}: forward's thread and autograd's thread"),
             ("of Transformer Engine", f"{engine}"),

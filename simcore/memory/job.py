@@ -12,7 +12,12 @@ import numpy as np
 
 from simcore.base.arrays import Array, NDArray
 from simcore.base.figures import Z80
-from simcore.memory.parts import Beside, beside_tensors, saved_activations
+from simcore.memory.parts import (
+    Beside,
+    beside_tensors,
+    saved_activations,
+    scores_buffer_bytes,
+)
 from simcore.memory.result import MemoryResult, bounds_80
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (
@@ -282,6 +287,11 @@ def _waiting_share(request: Request, part: Workload, again: bool) -> float:
         gone = saved_bytes(loss, p) - loss.widest * p.low_bytes
     else:
         gone = 0.0 if head.recomputable else saved_bytes(head.saved, p)
+        gone += sum(
+            saved_bytes(b.kept_input if again else b.saved, p) * n
+            for b, n in part.repeats
+            if any(op.role == "next_tokens" for op in b.ops)
+        )
     return 1.0 - gone / kept if kept else 1.0
 
 
@@ -341,6 +351,7 @@ def rank_job(
 ) -> RankJob:  # fmt: skip
     """What these ranks compute, for ``peak_of`` and ``memory_of`` (all arrays [C])."""
     layout = request.placed.layout if request.placed else UNDIVIDED
+    scores = [scores_buffer_bytes(request.strategy, part) for part, _ in ranks.parts]
     return RankJob(
         whose=tuple(part for part, _ in ranks.parts),
         strategy=request.strategy,
@@ -351,7 +362,7 @@ def rank_job(
         nvlink=beside.nvlink,
         cuda_context_bytes=beside.context_bytes,
         communicators_bytes=beside.communicators_bytes,
-        cublas_bytes=beside.cublas_bytes,
+        cublas_bytes=beside.cublas_bytes + micro_batch / layout.cp * np.array(scores)[ranks.part],
         expert_ranks=layout.data_ranks_of_expert,
         stuck_frac=ranks.stuck_frac,
         part=ranks.part,

@@ -128,7 +128,9 @@ def memory_timeline(
         grad_accum=request.grad_accum,
         n_ranks=cluster.n_gpus,
         cublas_bytes=workspace_bytes(
-            architectures, engine_workspaces(request.strategy, request.held_workload)
+            architectures,
+            engine_workspaces(request.strategy, request.held_workload),
+            request.strategy.program.layers.handle_workspace_bytes,
         ),
     )
     played = replay(
@@ -168,7 +170,10 @@ def peak_reserved_bytes(request: Request) -> float:
     replayed = partial(
         _peak_reserved_bytes, workload, request.strategy, batch, request.grad_accum > 1,
         request.cluster.n_gpus, request.growing_segments,
-        workspace_bytes(architectures, engine_workspaces(request.strategy, workload)),
+        workspace_bytes(
+            architectures, engine_workspaces(request.strategy, workload),
+            request.strategy.program.layers.handle_workspace_bytes,
+        ),
     )  # fmt: skip
     room = max(limit - outside, 0.0)
     searched = 0.0

@@ -290,29 +290,40 @@ def engine_workspaces(strategy: Strategy, workload: Workload, tensor_ranks: int 
     products of ``tensor_ranks`` that overlap with their exchanges. Each is allocated once and kept
     (pytorch/cpp_extensions/gemm.py, get_cublas_workspace).
     """
-    if not strategy.program.layers.engine_workspaces:
-        return 0
-    grouped = any(
-        op.part == "experts" and any(k.issues is not None for k in op.fwd)
-        for block in workload.blocks
-        for op in block.ops
-    )
+    layers = strategy.program.layers
+    experts = [op for block in workload.blocks for op in block.ops if op.part == "experts"]
+    if not layers.engine_workspaces:
+        return int(layers.engine_routers and bool(experts))
+    grouped = any(k.issues is not None for op in experts for k in op.fwd)
     overlapped = strategy.overlap.tensor and tensor_ranks > 1
     return 1 + ENGINE_GROUPED_STREAMS * grouped + ENGINE_OVERLAP_STREAMS * overlapped
 
 
-def workspace_bytes(architectures: Iterable[str], engine: int = 0) -> float:
+def scores_buffer_bytes(strategy: Strategy, part: Workload) -> float:
+    """Bytes per sample of the tensor that attention's scores are computed from, if it is kept.
+
+    Megatron-LM's own attention adds q's product with k to a tensor of the scores' size, times zero,
+    which all layers share and no step frees (core/transformer/dot_product_attention.py,
+    get_global_memory_buffer).
+    """
+    if not strategy.program.layers.scores_buffer:
+        return 0.0
+    scores = (op for b in part.blocks for op in b.ops if op.name.endswith("attention.scores"))
+    return max((output_bytes(op, strategy.precision) for op in scores), default=0.0)
+
+
+def workspace_bytes(architectures: Iterable[str], engine: int = 0, handle: int = 0) -> float:
     """Workspace bytes of one rank, on the GPU type with the largest workspace.
 
-    ``engine``: number of Transformer Engine's workspaces beside those of PyTorch's handles. There
-    are none where no such library runs: XLA plans a TPU's memory as a whole, and on processors
-    products need none.
+    ``engine``: number of Transformer Engine's workspaces beside those of PyTorch's handles, each of
+    ``handle`` bytes, or of PyTorch's default where that is 0. There are none where no such library
+    runs: XLA plans a TPU's memory as a whole, and on processors products need none.
     """
     architectures = set(architectures)
     if architectures <= {"TPU", "CPU"}:
         return 0.0
     newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
-    handle = CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES
+    handle = handle or (CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES)
     return float(
         CUBLAS_HANDLES * handle + engine * (ENGINE_BYTES_HOPPER if newer else ENGINE_BYTES)
     )
@@ -358,6 +369,7 @@ def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
         workspace_bytes(
             (g.gpu.architecture for g in groups),
             engine_workspaces(request.strategy, request.held_workload, layout.tp),
+            request.strategy.program.layers.handle_workspace_bytes,
         ),
     )
 

@@ -408,7 +408,7 @@ class RankJob:
     nvlink: bool
     cuda_context_bytes: float
     communicators_bytes: Array | None = None
-    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES
+    cublas_bytes: Array | float = CUBLAS_WORKSPACE_BYTES
     expert_ranks: float = 1.0
     stuck_frac: Array | float = 0.0
     part: NDArray[np.intp] | None = None

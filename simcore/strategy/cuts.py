@@ -155,7 +155,17 @@ def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
 
 
 @CUT_RULES.register(EVEN)
-def _even(n_layers: int, n_stages: int, _settings: Mapping[str, Scalar]) -> tuple[int, ...]:
+def _even(n_layers: int, n_stages: int, settings: Mapping[str, Scalar]) -> tuple[int, ...]:
+    """Equally many layers a stage; the last one has the modules of further tokens besides.
+
+    Megatron-Core, transformer_block.py (get_num_layers_to_build) divides the layers alone, and
+    multi_token_prediction.py (get_mtp_num_layers_to_build) puts all modules of further tokens on
+    the last stage. Where the layers alone do not divide, modules count as layers.
+    """
+    extra = int(settings.get("next_tokens") or 0)
+    if extra and (n_layers - extra) % n_stages == 0 and n_layers > extra:
+        *others, last = even_cut(n_layers - extra, n_stages)
+        return (*others, last + extra)
     return even_cut(n_layers, n_stages)
 
 

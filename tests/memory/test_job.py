@@ -35,6 +35,7 @@ from simcore.memory.job import (
     ranks_of,
     stage_allocated_bytes,
 )
+from simcore.memory.parts import saved_activations
 from simcore.memory.terms import loose_bytes
 from simcore.memory.together import StagesOver, fullest_over
 from simcore.request.resolved import Request
@@ -253,6 +254,21 @@ def test_a_micro_batch_that_waits_on_the_last_stage_holds_less_of_the_head() -> 
     assert gradient == pytest.approx((kept - 102 + 100) / kept)
     empty = workload([Block(name="head", ops=(Op(name="head", fwd=()),))])
     assert _waiting_share(_of(waiting_head="absent"), empty, False) == 1.0
+
+
+def test_a_micro_batch_that_waits_has_no_module_of_further_tokens() -> None:
+    """The last chunk holds it beside the head: 80 bytes of it are gone too, or its input's 20."""
+    model = _headed()
+    tokens = Op(name="look-up", fwd=(), saved=Saved(low=40.0), role="next_tokens")
+    module = Block(name="next token", ops=(tokens,), recomputable=True, boundary=Saved(low=10.0))
+    *layers, head = model.blocks
+    fed = workload([*layers, module, head], (0, 0, 1, 2))
+    kept = 400 + 80 + 60 + 102
+    share = _waiting_share(_of(waiting_head="absent"), fed, False)
+    assert share == pytest.approx(400 / kept)
+    again = saved_activations(fed, strategy("ddp", precision="bf16").precision, True).kept
+    gone = 20 + 60 + 102
+    assert _waiting_share(_of(waiting_head="absent"), fed, True) == pytest.approx(1 - gone / again)
 
 
 def test_a_deferred_gradient_of_the_head_keeps_its_input_and_the_outputs_gradient() -> None:

@@ -30,6 +30,15 @@ def test_modules_are_dealt_out_as_a_list_is(
         assert modules_cut(layers, stages, before, after) == sizes
 
 
+def test_modules_of_further_tokens_are_on_the_last_stage_besides() -> None:
+    """Megatron-Core divides the layers alone: 16 over 2 stages of 4 chunks are 8 and 8 + 1."""
+    assert cut_sizes("", 17, 2, settings={"next_tokens": 1}) == (8, 9)
+    assert cut_sizes("", 34, 4, settings={"next_tokens": 2}) == (8, 8, 8, 10)
+    assert cut_sizes("", 17, 2) == (9, 8)
+    # 61 layers do not divide: with the module they do
+    assert cut_sizes("", 62, 2, settings={"next_tokens": 1}) == (31, 31)
+
+
 def test_deepspeed_fills_stages_in_turn() -> None:
     """BigScience's 78 layers in 12 stages: the last had one, the rest seven (its chronicles)."""
     assert cut_sizes("", 78, 12, "filled") == (*[7] * 11, 1)

@@ -180,7 +180,8 @@ def _recompute(reading: Reading, table: Table, total: int | None) -> None:
         words = " ".join(DEFAULT_MODULES if w is True else str(w) for w in listed)
         known: dict[str, Word | None] = {m: m for m in _RECOMPUTED}
         found = [
-            reading.choose(key, w, known, "recompute") for w in words.replace(",", " ").split()
+            reading.choose(key, w, known, "recompute")
+            for w in words.strip("[]").replace(",", " ").split()
         ]
         if all(found):
             reading.say("recompute_modules", ",".join(dict.fromkeys(map(str, found))), key)

@@ -21,12 +21,15 @@ _OTHER = (
 #: Settings that no flag need say: of kernels and of the batch.
 _UNSAID = (
     "seq_len", "upcast_loss", "fused_qkv", "fused_gate_up", "expert_groups", "top_groups",
-    "rotary_joined", "dropout",
+    "rotary_joined",
 )  # fmt: skip
 _MLPS = {"swiglu": "swiglu", "squared-relu": "relu2", "quick-geglu": "geglu"}
 #: gate and up together have as many parameters as a layer four times as wide as the model; a
 #: multiple of 64.
 _GATED_SHARE, _MULTIPLE = 4 * 2 / 3, 64
+#: Dropout of the residual and of attention, and their rate by default (arguments.py). One rate is
+#: followed, the residual's.
+_DROPOUTS, _DROPOUT = ("hidden-dropout", "attention-dropout"), 0.1
 #: Vocabularies of tokenizers that need no file.
 _TOKENIZERS = {"gpt2bpetokenizer": 50257}
 _MOST_LAYERS = 10_000
@@ -55,6 +58,7 @@ def described(given: Mapping[str, Any]) -> Settings:
         "positions": positions,
         "tied": not given.get("untie-embeddings-and-output-weights"),
         "qk_norm": bool(given.get("qk-layernorm")),
+        "dropout": float(given.get(_DROPOUTS[0], _DROPOUT)),
     }  # fmt: skip
     if given.get("group-query-attention"):
         found["kv_heads"] = _whole(given.get("num-query-groups")) or 1
@@ -113,6 +117,7 @@ def flags_of(shape: Mapping[str, Any], seq_len: int) -> dict[str, Any]:
         "qk-layernorm": bool(shape.get("qk_norm")) and not latent,
         "mtp-num-layers": shape.get("next_tokens"),
         "rotary-percent": shape.get("rotary_share"),
+        **{flag: f"{shape.get('dropout', 0.0):g}" for flag in _DROPOUTS},
         **{flag: mlp == name for flag, name in _MLPS.items()},
     }
     if found["group-query-attention"]:
@@ -137,6 +142,7 @@ def flags_of(shape: Mapping[str, Any], seq_len: int) -> dict[str, Any]:
             "moe-ffn-hidden-size": shape.get("expert_ffn"),
             "moe-shared-expert-intermediate-size": shape.get("shared_ffn"),
             "moe-layer-freq": f"[{','.join(kinds)}]" if kinds else None,
+            "moe-grouped-gemm": not shape.get("experts_in_turn"),
         }
     flags = {flag: value for flag, value in found.items() if value not in (None, False, 0)}
     back = {"out_bias": bias, "mlp_bias": bias, "qkv_bias": bias, **described(flags)}
@@ -163,6 +169,8 @@ def _mixture(given: Mapping[str, Any], experts: int, ffn: int, layers: int) -> S
         "top_k": _whole(given.get("moe-router-topk")) or 2,
         "expert_ffn": _whole(given.get("moe-ffn-hidden-size")) or ffn,
     }
+    if not given.get("moe-grouped-gemm"):
+        found["experts_in_turn"] = True
     if shared := _whole(given.get("moe-shared-expert-intermediate-size")):
         found["shared_ffn"] = shared
     if pattern := _pattern(str(given.get("moe-layer-freq", 1)), layers):

@@ -281,8 +281,7 @@ class ParallelRanks:
     ``sequence_copies``: gathers of tensor ranks along the sequence copy the whole tensor after the
     collective, and reduce-scatters before it, since NCCL joins and divides the first dimension,
     which is the batch. Pieces that hide under products are not copied.
-    ``communicators_a_dimension``: communicators that the program makes for each dimension of the
-    layout.
+    ``communicators_a_dimension``: those that the program makes for each dimension of the layout.
     """
 
     input_gradients_summed_apart: bool = False
@@ -294,32 +293,34 @@ class ParallelRanks:
 class Layers:
     """Whether the program runs a model's own layers or replaces their kernels.
 
-    ``plain_pytorch_modules``: the program is a training loop around the model's own modules, which
-    run PyTorch's kernels.
-    ``window_as_mask``: sliding-window attention with a window shorter than the sequence reads a
-    mask tensor.
+    ``plain_pytorch_modules``: it loops around the model's own modules, which run PyTorch's kernels.
+    ``window_as_mask``: attention with a window shorter than the sequence reads a mask tensor.
     ``compiled_mask``: the release of PyTorch before which causal attention reads a mask tensor too
     under torch.compile; "" where it never does.
     ``engine_workspaces``: products are Transformer Engine's, which keeps workspaces of its own
-    beside those of PyTorch's handles.
+    beside those of PyTorch's handles; ``engine_routers``: those of experts' routers are.
     ``buffers_planned``: a compiler assigns every buffer of the step before it runs, so that no
     memory is lost to an allocator's fragmentation.
+    ``handle_workspace_bytes``: of each of PyTorch's cuBLAS handles, as CUBLAS_WORKSPACE_CONFIG has
+    it; 0: PyTorch's default. ``scores_buffer``: attention's scores in memory are computed from a
+    tensor of their size, which is allocated once and kept.
     """
 
     plain_pytorch_modules: bool = False
     window_as_mask: bool = False
     compiled_mask: str = ""
     engine_workspaces: bool = False
+    engine_routers: bool = False
     buffers_planned: bool = False
+    handle_workspace_bytes: int = 0
+    scores_buffer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleOverhead:
     """Host time of the Python code of a model's modules, in addition to issuing their kernels.
 
-    Pairs are kernel issues (forward, backward).
-
-    ``layer``: of the modules of one layer; ``adapter``: of one adapter's module.
+    In kernel issues (forward, backward). ``layer``: of one layer; ``adapter``: of one adapter.
     """
 
     layer: tuple[float, float]
@@ -330,8 +331,7 @@ class ModuleOverhead:
 class TrainerLoop:
     """Host time of a trainer between two micro-steps, in kernel issues; the device is idle then.
 
-    ``micro_step``: once per micro-step. ``layer``, ``adapter``: in addition, for each layer and for
-    each adapter of the model.
+    ``micro_step``: once per micro-step. ``layer``, ``adapter``: besides, for each of the model's.
     """
 
     micro_step: float

@@ -72,8 +72,17 @@ def test_what_is_no_decoder_is_not_described() -> None:
     assert "vocab" not in described(given(LLAMA.replace("--vocab-size 128256", "")))
 
 
+def test_what_a_line_leaves_out_is_as_its_parser_has_it() -> None:
+    """arguments.py: dropout of 0.1, and experts in a loop unless their products are one."""
+    assert described(given(LLAMA))["dropout"] == 0.1
+    assert described(given(LLAMA + " --hidden-dropout 0.0"))["dropout"] == 0.0
+    assert described(given(MIXTRAL))["experts_in_turn"] is True
+    assert "experts_in_turn" not in described(given(MIXTRAL + " --moe-grouped-gemm"))
+
+
 def test_a_line_without_a_model_is_predicted_as_it_describes_itself() -> None:
-    line = f"pretrain_gpt.py {LLAMA} --seq-length 4096 --micro-batch-size 1 --bf16"
+    words_of_run = "--seq-length 4096 --micro-batch-size 1 --bf16 --hidden-dropout 0"
+    line = f"pretrain_gpt.py {LLAMA} {words_of_run}"
     words: dict[str, Any] = {"tp": 8, "strategy": "zero1"}
     own = api.predict("arch:transformer", "1x8xH100", launch=line, **words)
     named = api.predict("llama3-8b", "1x8xH100", launch=line, **words)
