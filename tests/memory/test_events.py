@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alike import first_of_each, settings_of
 from strategies import block, strategy, workload
 
 from simcore import api
@@ -59,21 +60,22 @@ def closed(model: Workload, how: Strategy, batch: float, ranks: float, accum: fl
     return memory_of(job)
 
 
-def settings() -> Iterator[tuple[str, str, str]]:
+def settings() -> Iterator[object]:
     """Every model; for the first of an architecture each strategy without and with recompute.
 
-    The others take turns at strategies and recompute: only their blocks are new.
+    The others take turns at strategies and recompute: only their blocks are new. Of those that
+    differ in numbers alone all but one are for ``-m long``.
     """
     strategies = ("ddp", "zero1", "zero2", "zero3")
     modes = ("none", "full")
-    seen = set()
+    firsts = {MODELS[name].arch: name for name in reversed(MODELS.names())}
+    turns = []
     for at, name in enumerate(MODELS.names()):
-        arch = MODELS[name].arch
-        if arch in seen:
-            yield name, modes[at // 4 % 2], strategies[at % 4]
-        else:
+        if name in firsts.values():
             yield from ((name, mode, strategy) for mode in modes for strategy in strategies)
-        seen.add(arch)
+        else:
+            turns.append((name, modes[at // 4 % 2], strategies[at % 4]))
+    yield from first_of_each(turns, kind=lambda case: settings_of(case[0]), name="-".join)
 
 
 @pytest.mark.parametrize(("name", "recompute", "parallelism"), list(settings()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -22,11 +23,20 @@ _OPTIMIZERS = {"sgd", "adam", "adamw", "adamw-tensorflow", "lamb-tensorflow", "a
 _STRATEGIES = {"dp", "manual", "ddp", "zero1", "zero2", "zero3"}
 
 
-@pytest.fixture(params=_FILES, ids=lambda path: path.stem)
-def record(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModelRecord:
+@pytest.fixture(scope="module", params=_FILES, ids=lambda path: path.stem)
+def record(request: pytest.FixtureRequest) -> Iterator[ModelRecord]:
+    """Each record, for all of its tests one after the other: it is built once for them."""
     path: Path = request.param
-    monkeypatch.chdir(_FOLDER.parent)  # the shipped files, not a user's own
-    return MODELS[path.stem]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(_FOLDER.parent)  # the shipped files, not a user's own
+        yield MODELS[path.stem]
+
+
+@pytest.fixture(scope="module")
+def records() -> list[ModelRecord]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(_FOLDER.parent)
+        return [MODELS[path.stem] for path in _FILES]
 
 
 def _not_negative(saved: Saved) -> bool:
@@ -60,10 +70,15 @@ def test_names_and_aliases_are_unique() -> None:
     assert [name for name, count in used.items() if count > 1] == []
 
 
-def test_every_alias_finds_its_record(record: ModelRecord) -> None:
-    for name in (record.name, *record.aliases):
-        assert MODELS[name] is record
-    assert len({fold_name(n) for n in (record.name, *record.aliases)}) == 1 + len(record.aliases)
+def test_every_alias_finds_its_record(
+    records: list[ModelRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(_FOLDER.parent)
+    for record in records:
+        names = (record.name, *record.aliases)
+        assert {name: MODELS[name].name for name in names} == dict.fromkeys(names, record.name)
+        assert all(MODELS[name] is record for name in names), record.name
+        assert len({fold_name(n) for n in names}) == len(names), record.name
 
 
 def test_parameters_are_the_pinned_count(record: ModelRecord) -> None:
@@ -106,18 +121,20 @@ def test_backward_does_about_twice_the_work_of_forward(record: ModelRecord) -> N
     assert 1.5 * forward <= backward <= 2.5 * forward
 
 
-def test_sources_are_given(record: ModelRecord) -> None:
-    assert all(text.strip() for text in record.sources.values())
-    used = {figure.source for figure in record.figures().values()}
-    assert {*used, record.training.source} <= set(record.sources)
-    assert record.params.source in used
+def test_sources_are_given(records: list[ModelRecord]) -> None:
+    for record in records:
+        assert all(text.strip() for text in record.sources.values()), record.name
+        used = {figure.source for figure in record.figures().values()}
+        assert {*used, record.training.source} <= set(record.sources), record.name
+        assert record.params.source in used, record.name
 
 
-def test_training_uses_known_words(record: ModelRecord) -> None:
-    training = record.training
-    assert training.precision in _PRECISIONS
-    assert training.optimizer in _OPTIMIZERS
-    assert training.strategy in _STRATEGIES
+def test_training_uses_known_words(records: list[ModelRecord]) -> None:
+    for record in records:
+        training = record.training
+        assert training.precision in _PRECISIONS, record.name
+        assert training.optimizer in _OPTIMIZERS, record.name
+        assert training.strategy in _STRATEGIES, record.name
 
 
 def test_building_is_deterministic(record: ModelRecord) -> None:
@@ -128,9 +145,13 @@ def test_building_is_deterministic(record: ModelRecord) -> None:
         assert getattr(first, field.name) == getattr(second, field.name), field.name
 
 
-def test_an_unknown_setting_is_refused(record: ModelRecord) -> None:
-    with pytest.raises(InvalidConfig, match="no_such_setting"):
-        record.build(no_such_setting=1)
+def test_an_unknown_setting_is_refused(records: list[ModelRecord]) -> None:
+    """By every architecture."""
+    firsts = {record.arch: record for record in reversed(records)}
+    assert len(firsts) >= 19
+    for record in firsts.values():
+        with pytest.raises(InvalidConfig, match="no_such_setting"):
+            record.build(no_such_setting=1)
 
 
 def test_overrides_change_the_workload() -> None:
