@@ -86,7 +86,9 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [n if n < 12 else pytest.param(n, marks=pytest.mark.long) for n in range(24)]
+)
 def test_brute_force_finds_the_same(seed: int) -> None:
     rng = Random(seed)
     model, clusters = SPACES[seed % 2]

@@ -211,7 +211,7 @@ def disturbed(case: Callable[[str], Case], made: Path, seed: int, cluster: Any =
     assert new.said or set(faults) <= {remove, forget, repeat}
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_disturbed_sweep_ends_as_an_undisturbed_one(
     case: Callable[[str], Case], made: Path, seed: int
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_disturbed_sweep_ends_as_an_undisturbed_one(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(16, 116))
+@pytest.mark.parametrize("seed", range(8, 116))
 def test_a_hundred_disturbed_sweeps_end_as_undisturbed_ones(
     case: Callable[[str], Case], made: Path, seed: int
 ) -> None:

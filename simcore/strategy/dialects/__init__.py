@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from simcore.base.errors import DataError, SimcoreError, UsageError, nearest
+from simcore.base.lookup import one_question
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
@@ -42,6 +43,7 @@ def dialects() -> tuple[str, ...]:
     return (*(name for name in DIALECTS if name not in SHIPPED), *SHIPPED)
 
 
+@one_question()
 def find_dialect(source: Source) -> TableDialect:
     """The dialect that claims the text; of several, the one that knows most keys of the file.
 
@@ -93,6 +95,7 @@ def title_of(launch: Launch) -> str:
     return dialect_named(launch.dialect).title
 
 
+@one_question()
 def read_launch(text: str) -> Launch:
     """A launch file, or a quoted line of flags, as simcore's options.
 
@@ -126,6 +129,7 @@ def _read(dialect: TableDialect, source: Source) -> Launch:
         ) from None
 
 
+@one_question()
 def emit(dialect: str, job: Job) -> Emitted:
     """The job as a launch file. Raises UnknownName, or InvalidConfig with all it cannot express."""
     return DIALECTS[dialect].emit(job)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from simcore.base.errors import SimcoreError
+from simcore.base.lookup import once_a_question
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.line_record import LINES, LineRecord, fold_key
 from simcore.strategy.dialects.lines import ANY_SCRIPT, FILES, JOINED, LineDialect
@@ -20,6 +21,7 @@ from simcore.strategy.dialects.source import Source, beside
 _MODULE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*$")
 
 
+@once_a_question
 def line_programs() -> tuple[str, ...]:
     """Names of the records that are programs: those that something starts."""
     return tuple(r.name for r in LINES.all() if r.started.any or r.calls)
@@ -115,6 +117,7 @@ def knows(record: LineRecord, keys: set[str]) -> int:
     return len(keys & full.names()) + inside
 
 
+@once_a_question
 def commands() -> Mapping[tuple[str, ...], LineRecord]:
     """The commands that start programs, as words."""
     return {tuple(c.split()): r for r in LINES.all() for c in r.started.commands}

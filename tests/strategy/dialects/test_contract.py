@@ -111,7 +111,7 @@ def test_every_optimizer_is_said_left_or_refused(
 
 def test_every_file_registers_its_dialect() -> None:
     assert set(SHIPPED) == set(DIALECTS) == set(SUFFIX)
-    folder = Path(read_launch.__code__.co_filename).parent
+    folder = Path(read_source.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
         "arithmetic", "megatron_model", "megatron_stages", "line_choice", "line_record", "lines",
