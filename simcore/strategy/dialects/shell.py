@@ -72,6 +72,8 @@ _REDIRECTS = re.compile(r"^(?:\d*|&)(?:>>?|<)(&?[^>\s]*)$")
 #: Arguments of the script itself, and one of them.
 PASSED_ON = ("$@", "${@}", "$*")
 _ARGUMENT = re.compile(r"\$(?:\d|\{\d\})")
+#: What ``xpk workload create`` runs on each host (AI-Hypercomputer/xpk, core/docker_container.py).
+_XPK = "--command="
 _DECLARE = ("export", "local", "readonly", "declare")
 
 Flag = tuple[str, list[str]]
@@ -117,14 +119,23 @@ def read_script(source: Source) -> Script:
             _assign(source, line, variables, opened[1], opened[2], _fill(source, words, variables))
             branched |= _changed(before, variables)
             continue
-        for words in _parts(_split(source, line, text)):
-            command = _assigned(source, line, words, variables)
+        waiting = list(_parts(_split(source, line, text)))
+        while waiting:
+            command = _assigned(source, line, waiting.pop(0), variables)
             if command is not None:
                 commands.append(tuple(w for w in command[0] if w not in PASSED_ON))
                 environments.append(command[1])
+                waiting[:0] = _parts(_split(source, line, _sent(command[0])))
         branched |= _changed(before, variables)
     joined = {name: " ".join(values) for name, values in variables.items()}
     return Script(tuple(commands), sbatch, tuple(environments), joined, tuple(branched))
+
+
+def _sent(command: tuple[str, ...]) -> str:
+    """The line of shell that a command has run on other machines: xpk's, of clusters of TPUs."""
+    if command[0] != "xpk":
+        return ""
+    return next((w.removeprefix(_XPK) for w in command if w.startswith(_XPK)), "")
 
 
 def _parts(words: list[str]) -> Iterator[list[str]]:

@@ -212,3 +212,14 @@ def test_options_of_a_script_that_its_line_does_not_give_keep_their_defaults() -
     text = f"A=1\n{loop}python t.py --x $A --y $2\n"
     (command,) = [c for c in read_script(Source(text, "s.sh")).commands if "t.py" in c]
     assert command == ("python", "t.py", "--x", "1", "--y", "$2")
+
+
+def test_what_xpk_sends_to_the_hosts_is_read_as_commands_of_the_script() -> None:
+    """The whole script as bash -c would run it there: its variables, and no pipe."""
+    text = (
+        "A='x=1 y=2'\n"
+        'xpk workload create --cluster=c --command="set -e && B=3 run a ${A} | tee log && run b"\n'
+        "xpk cluster list\n"
+    )
+    assert words(text) == [["a", "x=1", "y=2"], ["b"]]
+    assert script(text).environments[2] == {"B": "3"}
