@@ -22,7 +22,7 @@ from simcore.workload.settings import settings_given
 #: What the entries of models_db, and Hugging Face's configs, say of language models in plain loops.
 _PLAIN: dict[str, Scalar] = {"fused_qkv": False, "upcast_loss": True}
 #: Suffixes of norms that a program implements itself.
-_NORM = re.compile("_(eager|again)$")
+_NORM = re.compile("_(eager(_wide)?|again)$")
 
 
 def by_program(case: Case) -> Case:

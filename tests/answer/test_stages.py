@@ -202,7 +202,7 @@ def test_a_pipeline_of_torch_s_holds_buffers_of_each_micro_batch() -> None:
 
 
 def test_a_library_cuts_as_it_does() -> None:
-    """scaling deals out the embedding, 12 layers, the norm and the head: 4 + 4 + 4 + 3 modules."""
+    """scaling fills stages up to 5.1 layers: embedding and head are 4.1 of 12 x 1,024 squared."""
 
     def layers(**words: Any) -> list[int]:
         placed = make_request(short(12), "4xA100-80GB", pp=4, **BASE, **words).placed
@@ -210,7 +210,7 @@ def test_a_library_cuts_as_it_does() -> None:
         return [stage.n_layers for stage in placed.stages]
 
     assert layers() == [3, 3, 3, 3]
-    assert layers(software="scaling") == [3, 4, 4, 1]
+    assert layers(software="scaling") == [1, 5, 5, 1]
     assert layers(software="scaling", stages="3,4,3,2") == [3, 4, 3, 2]
     assert layers(software="deepspeed-2022") == [3, 3, 3, 3]
     # nanotron: a layer of 1,024 is 16 x 1,024 squared, the head 50,257 x 1,024, 3.07 of them; a

@@ -547,6 +547,7 @@ def test_pipeline_buffers_hold_what_stages_exchange() -> None:
 def test_pipeline_buffers_wait_with_their_micro_batch() -> None:
     """Stage 0 of four with four micro-batches in flight: four outputs more."""
     words = {**LLAMA, "recompute": "full", "pp": 4, "global_batch": 64, "settings": "dropout=0"}
+    words["stages"] = "4x8"
     requests = [
         make_request("llama3-8b", "1x8xA100-SXM-80GB", **words, software=name)
         for name in ("plain", "scaling")
