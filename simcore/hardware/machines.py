@@ -60,11 +60,8 @@ def _instances(_folders: Folders) -> dict[str, Instance]:
 
 def machine_named(name: str) -> Machine | None:
     """What the name of a node or of a cloud's instance means; None for any other name."""
-    if NODES.path(name) is not None:
-        node = NODES[name]
-        if not node.gpu_types:
-            return None
-        return Machine(GPUS[node.gpu_types[0]], node.max_gpus, node.name)
+    if NODES.path(name) is not None and (gpus := NODES[name].gpu_types):
+        return Machine(GPUS[gpus[0]], NODES[name].max_gpus, NODES[name].name)
     folded = {fold_name(n): i for n, i in _instances(CLOUDS.folders()).items()}
     if (found := folded.get(fold_name(name))) is None:
         return None
