@@ -23,7 +23,7 @@ INSTANCES = [(cloud.name, name) for cloud in CLOUDS.all() for name in cloud.inst
         ("a3-megagpu-8g", 1, 8, "H100-SXM-80GB", "hgx-h100"),
         ("ND H100 v5", 1, 8, "H100-SXM-80GB", "hgx-h100"),
         ("Standard_ND96isr_H100_v5", 1, 8, "H100-SXM-80GB", "hgx-h100"),
-        ("GB200 NVL4", 1, 4, "GB200", "gb200-tray"),  # a node without a GPU that it is the default of
+        ("GB200 NVL4", 1, 4, "GB200", "gb200-tray"),  # no GPU has it as its default
         ("g5.2xlarge", 1, 1, "A10G", "generic-pcie"),
         ("2xa4x-highgpu-4g", 1, 8, "GB200", "gb200-nvl72"),  # two trays of one rack
         ("16xct5p-hightpu-4t", 1, 64, "TPU-v5p", "tpu-v5p-slice"),
