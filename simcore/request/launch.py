@@ -60,7 +60,10 @@ class Launched:
         )
         asked = self.launch.words().get("compile") and self.options.get("compile")
         dropped = record is not None and asked and not compiles(record)
-        return (*self.notes, *wrong, *([sides] if side else []), *([eager] if dropped else []))
+        last = self.launch.words().get("layout") == "nhwc" and not has_layout(record)
+        turned = f"{self.launch.where}: channels last is not followed: the model has one layout"
+        return (*self.notes, *wrong, *([sides] if side else []), *([eager] if dropped else []),
+                *([turned] if last else []))  # fmt: skip
 
     def settings(self, record: object, given: Collection[str] = ()) -> dict[str, Any]:
         """The file's settings of the model, without those that it lacks or the job sets itself."""
@@ -79,12 +82,13 @@ class Launched:
         """The options without those of the file that do not apply to the model.
 
         Dropped are: an attention kernel where the model names none, expert capacity where it has no
-        experts, torch.compile where it is not known what it fuses, and options that ``settings`` of
-        the job replace.
+        experts, torch.compile where it is not known what it fuses, a layout of images where it has
+        only one, and options that ``settings`` of the job replace.
         """
         void = [] if names_kernel(record) else ["attention"]
         void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
         void += [] if compiles(record) else ["compile"]
+        void += [] if has_layout(record) else ["layout"]
         void += settings
         of_file = self.launch.words()
         fused = of_file.get("lora_targets") == PEFT_TARGETS and joins_qkv(record)
@@ -114,6 +118,12 @@ def joins_qkv(record: object) -> bool:
     """Whether queries, keys and values are one matrix product of a model."""
     settings = getattr(record, "settings", None)
     return settings is not None and bool(settings({}).get("fused_qkv"))
+
+
+def has_layout(record: object) -> bool:
+    """Whether a model's images may have their channels first or last; True where it is unknown."""
+    settings = getattr(record, "settings", None)
+    return settings is None or "layout" in settings({})
 
 
 def has_experts(record: object) -> bool:

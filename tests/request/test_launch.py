@@ -340,3 +340,16 @@ def test_sources_and_targets_of_a_translation_have_their_own_lengths() -> None:
     asked = make_request("t5-base", "1xA100", seq_len=256, settings=["target_len=64"])
     for request in (stated, asked):
         assert request.workload.tokens_per_sample == 256 + 64
+
+
+def test_a_layout_of_a_program_is_dropped_where_the_model_has_none() -> None:
+    """timm's script states channels first without --channels-last; a ViT has no such choice."""
+    line = (
+        "python train.py --model vit_base_patch16_224 --data-dir /imagenet -b 64 --amp --model-ema"
+    )
+    words = {"launch": line, "gpus": "A100-80GB"}
+    plain = make_request("vit_base_patch16_224", **words)
+    last = make_request("vit_base_patch16_224", **{**words, "launch": f"{line} --channels-last"})
+    assert plain.micro_batch == last.micro_batch == 64
+    said = "channels last is not followed"
+    assert [any(said in told for told in r.assumptions) for r in (plain, last)] == [False, True]

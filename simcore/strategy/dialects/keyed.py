@@ -345,9 +345,9 @@ def read_named(reading: Reading, key: str, dialect: str, name: str) -> Launch:
             "software": dialect,
         }
         keys = dict.fromkeys(said, key)
-        reading.approximate(
-            f"{key} {name}", f"is not at hand: read by its name as stage {stage[1]}"
-        )
+        if "." in name or "/" in name:  # a file, not one of the program's own by name (ms-swift)
+            how = f"is not at hand: read by its name as stage {stage[1]}"
+            reading.approximate(f"{key} {name}", how)
         return Launch(dialect=dialect, where=reading.where, said=said, keys=keys)
     return DIALECTS[dialect].read(source)
 

@@ -232,3 +232,11 @@ def test_a_named_file_is_read_where_it_is_and_missed_where_its_name_says_nothing
 
 def test_a_dialect_of_a_record_describes_no_models_by_default() -> None:
     assert on_by_default(TableDialect) == {}
+
+
+def test_a_configuration_of_the_program_by_name_is_no_missing_file() -> None:
+    """ms-swift's own are zero0 to zero3_offload (swift/arguments/sft_args.py, line 262)."""
+    reading = Reading("ms-swift", Source("", "line"))
+    found = read_named(reading, "--deepspeed", "deepspeed", "zero3_offload")
+    assert (found.strategy, found.offload) == ("zero3", "optimizer:cpu,params:cpu")
+    assert reading.finish().approximated == ()
