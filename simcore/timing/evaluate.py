@@ -214,12 +214,9 @@ def _evaluate(
     keep_timeline: bool,
     wanted: Collection[str] | None,
 ) -> Steps:
-    first = jobs[0]
-    loader, zero = first.loader, np.zeros(len(points))
-    priced = price(
-        joined, [job.workload for job in jobs], first.strategy, table, first.classes, points,
-        computed, loader.blocking_s(points) if loader else zero, first.shares,
-    )  # fmt: skip
+    loader, zero = jobs[0].loader, np.zeros(len(points))
+    blocked = loader.blocking_s(points) if loader else zero
+    priced = price(jobs, joined, table, points, computed, blocked)
     timelines: tuple[Timeline, ...] = ()
     if keep_timeline:
         timelines = tuple(
@@ -296,21 +293,15 @@ class Priced:
 
 
 def price(
-    joined: Together,
-    workloads: Sequence[Workload],
-    strategy: Strategy,
-    table: KernelTable,
-    classes: tuple[ClassRates, ...],
-    points: Points,
-    computed: ComputeTimes,
-    loader: Array,
-    shares: tuple[float, ...] = (),
-) -> Priced:
-    """Durations of the tasks of several step graphs, one for each of ``workloads``.
+    jobs: Sequence[Job], joined: Together, table: KernelTable, points: Points,
+    computed: ComputeTimes, loader: Array,
+) -> Priced:  # fmt: skip
+    """Durations of the tasks of several step graphs, one for each job.
 
-    ``workloads``: parts of one model. ``loader``: load time that blocks a step [C]. ``shares``: as
-    in ``evaluate.Job``.
+    ``jobs``: as for ``evaluate_parts``; ``joined``, ``table``: their step graphs and their kernels.
+    ``loader``: load time that blocks a step [C].
     """
+    strategy, classes = jobs[0].strategy, jobs[0].classes
     duration = np.empty((joined.n_rows, len(points)))
     tasks, sending = joined.computing, joined.sending
     issue, launch = issue_s(strategy, classes, points), launch_s(classes, points)
@@ -355,9 +346,9 @@ def price(
         beside_s = np.maximum(alone_s + (slower - 1.0) * overlapped_s, comm_micro)
         micro_s = np.where(sending.hides, beside_s, micro_s)
 
-    largest = replace(points, micro_batch=points.micro_batch * max(shares, default=1.0))
+    largest = replace(points, micro_batch=points.micro_batch * max(jobs[0].shares, default=1.0))
     quantities = Quantities(
-        workloads=tuple(workloads), strategy=strategy, points=largest, classes=classes,
+        workloads=tuple(job.workload for job in jobs), strategy=strategy, points=largest, classes=classes,
         loader=loader, issue_s=issue, launch_s=launch, micro_s=micro_s, host_micro_s=host_micro_s,
     )  # fmt: skip
     for name, index, at, part in joined.misc:

@@ -154,7 +154,8 @@ def sent_bytes(
     at = points(n_ranks=n, n_nodes=n)
     alone = together([program])
     computed = compute_times(alone.computing, how, table, (rates(),), at)
-    priced = price(alone, [model], how, table, (rates(),), at, computed, np.zeros(1))
+    job = Job(model, how, (rates(),))
+    priced = price([job], alone, table, at, computed, np.zeros(1))
     spent = priced.comm_total_s[0, 0]
     assert spent == pytest.approx(by_hand + len(program.comm) * COLLECTIVE_BASE_S, rel=1e-9)
     return by_hand
