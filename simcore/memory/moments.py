@@ -129,7 +129,7 @@ def _forward(block: Block, p: Precision, pins: bool, shared: float) -> list[Tens
 def _backward(block: Block, p: Precision) -> list[Tensor]:
     """Tensors that begin in backward; ``incoming`` is the gradient that the op before made."""
     n, incoming, last = len(block.ops), -1, 2 * len(block.ops) - 1
-    made = [Tensor(WORKING, size, "recomputed", n, last) for size in storages(block.remade, p)]
+    made = [Tensor(WORKING, size, "recomputed", n, last) for size in storages(block.recomputed, p)]
     counts, params = gradients_after(block), block.params[::-1]
     done = 0
     for j in range(n - 1, -1, -1):

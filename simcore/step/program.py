@@ -146,7 +146,7 @@ def outline(workload: Workload) -> Workload:
     whatever the length of a sample.
     """
     return _outline(
-        tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in workload.blocks),
+        tuple(replace(b, ops=(), boundary=NOTHING, recomputed=NOTHING) for b in workload.blocks),
         workload.order,
         tuple(replace(f, ops=()) for f in workload.frozen),
         workload.buffers_numel,

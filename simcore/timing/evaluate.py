@@ -348,8 +348,9 @@ def price(
 
     largest = replace(points, micro_batch=points.micro_batch * max(jobs[0].shares, default=1.0))
     quantities = Quantities(
-        workloads=tuple(job.workload for job in jobs), strategy=strategy, points=largest, classes=classes,
-        loader=loader, issue_s=issue, launch_s=launch, micro_s=micro_s, host_micro_s=host_micro_s,
+        workloads=tuple(job.workload for job in jobs), strategy=strategy, points=largest,
+        classes=classes, loader=loader, issue_s=issue, launch_s=launch, micro_s=micro_s,
+        host_micro_s=host_micro_s,
     )  # fmt: skip
     for name, index, at, part in joined.misc:
         duration[at] = _spread(quantities.quantity(name, index), part)

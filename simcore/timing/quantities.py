@@ -444,7 +444,9 @@ class Quantities:
 
 def _away_bytes(workload: Workload, p: Precision) -> float:
     """Bytes a sample of activations that are offloaded to the host."""
-    each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in workload.blocks]
+    each = [
+        saved_bytes(b.offloaded, p) if b.offloaded is not NOTHING else 0.0 for b in workload.blocks
+    ]
     return sum(each[b] for b in workload.order)
 
 

@@ -166,8 +166,9 @@ class Op:
       ``early_flop``: FLOP of gradients that forward's kernels compute.
     - ``beside``: elements that exist while the op's kernels run, such as other ranks' keys and
       values, and in backward their gradients too.
-    - ``hung``: the part of what it saves, or a copy of the op's input that others save too, that
-      hangs on its autograd node by itself, so that a checkpoint that is not reentrant keeps it.
+    - ``held_by_node``: tensors that its autograd node refers to directly, not through
+      save_for_backward (some of what it saves, or its input, which others save too). A checkpoint
+      that is not reentrant keeps them.
     - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
       experts' products), ``exchange`` (dispatch and combination of rows) or ``shared`` (the experts
       that every token passes); empty for all other ops.
@@ -187,7 +188,7 @@ class Op:
     grad_early: float = 0.0
     early_flop: float = 0.0
     beside: Saved = NOTHING
-    hung: Saved = NOTHING
+    held_by_node: Saved = NOTHING
     part: ExpertPart = ""
     role: OpRole = ""
 
@@ -221,9 +222,9 @@ class Block:
 
     - ``boundary``: the input of the block, which is all that is saved of a recomputed block.
     - ``recomputable``: whether the block is one of the repeated layers.
-    - ``remade``: activations that selective recompute computes a second time; they are held while
-      the block's backward runs.
-    - ``away``: activations that are offloaded to the host in forward and copied back in backward.
+    - ``recomputed``: activations that selective recompute computes a second time; they are held
+      while the block's backward runs.
+    - ``offloaded``: activations that forward copies to the host, and backward copies back.
     - ``exchanges``: collectives among tensor ranks that forward issues; backward issues as many.
     - ``base_numel``, ``packed_bytes``: the frozen base weights under adapters: elements stored as
       wide as the trained weights, and bytes of quantised ones. ``routed_base_numel`` and
@@ -235,8 +236,8 @@ class Block:
     params: tuple[Param, ...] = ()
     boundary: Saved = NOTHING
     recomputable: bool = False
-    remade: Saved = NOTHING
-    away: Saved = NOTHING
+    recomputed: Saved = NOTHING
+    offloaded: Saved = NOTHING
     exchanges: int = 0
     base_numel: int = 0
     packed_bytes: float = 0.0
@@ -280,7 +281,7 @@ class Block:
     @cached_property
     def kept_input(self) -> Saved:
         """The part of the block's input that stays on the device until the block is recomputed."""
-        return self.boundary - self.away
+        return self.boundary - self.offloaded
 
     @cached_property
     def saved(self) -> Saved:

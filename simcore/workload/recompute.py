@@ -148,7 +148,7 @@ def _recomputed_head(block: Block) -> Block:
         for op in block.ops
     )
     changed = replace(block, ops=ops)
-    return replace(changed, remade=block.saved + block.remade - changed.saved)
+    return replace(changed, recomputed=block.saved + block.recomputed - changed.saved)
 
 
 @lru_cache(maxsize=256)
@@ -168,15 +168,15 @@ def offloaded(workload: Workload, first: int, *, checkpointed: bool = False) -> 
 
 @lru_cache(maxsize=256)
 def held_by_nodes(workload: Workload) -> Workload:
-    """The model whose recomputed layers keep what hangs on autograd's nodes (``Op.hung``).
+    """The model whose recomputed layers keep what autograd's nodes refer to (``Op.held_by_node``).
 
     A checkpoint that is not reentrant builds the graph in forward and drops only what
     save_for_backward was given (torch/utils/checkpoint.py, saved_tensors_hooks).
     """
 
     def holding(block: Block) -> Block:
-        hung = sum((op.hung for op in block.ops), NOTHING)
-        return replace(block, boundary=block.boundary + hung) if hung != NOTHING else block
+        held = sum((op.held_by_node for op in block.ops), NOTHING)
+        return replace(block, boundary=block.boundary + held) if held != NOTHING else block
 
     return workload.replace(
         blocks=tuple(holding(b) if b.recomputable else b for b in workload.blocks)
@@ -186,7 +186,7 @@ def held_by_nodes(workload: Workload) -> Workload:
 def _offloaded_layer(block: Block) -> Block:
     """A layer all of whose saved activations are offloaded."""
     ops = tuple(replace(op, saved=NOTHING) for op in block.ops)
-    return replace(block, ops=ops, remade=block.saved + block.remade, away=block.saved)
+    return replace(block, ops=ops, recomputed=block.saved + block.recomputed, offloaded=block.saved)
 
 
 def _with_input_offloaded(block: Block) -> Block:
@@ -194,7 +194,7 @@ def _with_input_offloaded(block: Block) -> Block:
 
     Backward copies the input back; the first op that saves it counts its memory.
     """
-    return replace(block, away=block.boundary)
+    return replace(block, offloaded=block.boundary)
 
 
 def _with_first(workload: Workload, changed: Mapping[int, Block], first: int) -> Workload:
@@ -230,7 +230,7 @@ def _recomputed_layer(
         else:
             ops = _by_module(block, MODULES[name])
         block = replace(block, ops=ops)
-    return replace(block, remade=before - block.saved)
+    return replace(block, recomputed=before - block.saved)
 
 
 def _run_twice(op: Op, saved: Saved) -> Op:

@@ -226,8 +226,8 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
         block,
         ops=tuple(divided(op) for op in block.ops),
         boundary=block.boundary * share,
-        remade=block.remade * share,
-        away=block.away * share,
+        recomputed=block.recomputed * share,
+        offloaded=block.offloaded * share,
     )
 
 

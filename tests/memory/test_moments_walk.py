@@ -146,7 +146,7 @@ def test_gradients_made_in_forward_are_there_for_their_op_only() -> None:
 
 
 def test_recomputed_ops_of_a_module_are_there_all_through_its_backward() -> None:
-    whole = two_ops(remade=Saved(low=9.0, high=4.0))
+    whole = two_ops(recomputed=Saved(low=9.0, high=4.0))
     found = of_kind(tensors(whole), WORKING)
     assert ("recomputed", 18.0, 2, 3) in found and ("recomputed", 8.0, 2, 3) in found
     assert ("recomputed", 18.0, 2, 3) not in of_kind(tensors(whole, pins=False), WORKING)

@@ -54,7 +54,7 @@ def test_what_a_part_saves() -> None:
 
 def test_inputs_that_leave_the_device_are_not_kept() -> None:
     """3 of 5 elements stay: 6 bytes twice, of the size of the outer block's."""
-    model = outer_and_two_layers(boundary=Saved(low=5.0), away=Saved(low=2.0))
+    model = outer_and_two_layers(boundary=Saved(low=5.0), offloaded=Saved(low=2.0))
     assert saved_activations(model, AMP, True) == SavedActivations(18.0, 12.0, {6.0: 3})
 
 

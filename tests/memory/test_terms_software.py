@@ -590,7 +590,7 @@ def test_of_recomputed_layers_the_inputs_alone_go_to_the_host() -> None:
     sent = offloaded(whole, 32, checkpointed=True)
     before, after = (saved_activations(w, p, True).kept for w in (whole, sent))
     assert before - after == 32 * each
-    assert [saved_bytes(b.away, p) for b in sent.blocks if b.recomputable] == [each]
+    assert [saved_bytes(b.offloaded, p) for b in sent.blocks if b.recomputable] == [each]
     assert away.memory.allocated_bytes <= plain.memory.allocated_bytes
     assert away.step_time_s.value < 1.1 * plain.step_time_s.value
 

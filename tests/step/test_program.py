@@ -270,7 +270,7 @@ def test_models_that_differ_in_ops_alone_have_one_outline() -> None:
     """The graph of a step knows blocks, their parameters and order, but no kernels."""
     small = block("a", [10, 20])
     longer = replace(small, ops=(Op(name="o", fwd=(Kernel(kind="copy", low=9.0),)),),
-                     boundary=Saved(low=7.0), remade=Saved(low=5.0))  # fmt: skip
+                     boundary=Saved(low=7.0), recomputed=Saved(low=5.0))  # fmt: skip
     frozen = Frozen(name="f", resident_numel=9, ops=longer.ops)
     parts = {"buffers_numel": 3, "n_buffers": 2, "sync_norms": 1}
     one, other = (workload([b, block("z", [5])], [0, 1, 0], frozen=(frozen,), **parts)
@@ -283,7 +283,7 @@ def test_models_that_differ_in_ops_alone_have_one_outline() -> None:
     assert (found.buffers_numel, found.n_buffers, found.sync_norms) == (3, 2, 1)
     first = found.blocks[0]
     assert not first.ops and not found.frozen[0].ops
-    assert first.boundary == first.remade == NOTHING
+    assert first.boundary == first.recomputed == NOTHING
     assert outline(workload([small, block("z", [6])])) is not found
 
 

@@ -341,7 +341,7 @@ def test_parameters_that_stay_away_are_fetched_block_by_block(target: str, by_ha
 
 def test_activations_travel_both_ways_within_a_micro_step() -> None:
     """10 elements of 4 bytes a sample, 2 samples at 4 bytes/s: 20 s one way, for both calls."""
-    away = block("b", [60, 40], away=Saved(low=10.0))
+    away = block("b", [60, 40], offloaded=Saved(low=10.0))
     model = workload([away, block("stays", [])], order=(0, 0, 1))
     q = made(models=(model,))
     assert seconds("activations_copy_s", q) == pytest.approx(2 * 20.0)

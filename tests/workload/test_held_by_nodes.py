@@ -64,7 +64,7 @@ def test_a_layer_keeps_each_input_of_its_products_once() -> None:
     new = _llama("nf4")
     assert [b.boundary for b in held_by_nodes(new).blocks] == [b.boundary for b in new.blocks]
     old = next(b for b in _llama("nf4", frozen_inputs=True).blocks if b.recomputable)
-    assert sum((op.hung for op in old.ops), NOTHING).low == TOKENS * INPUTS
+    assert sum((op.held_by_node for op in old.ops), NOTHING).low == TOKENS * INPUTS
 
 
 def test_a_base_in_8_bits_needs_reentrant_checkpoints() -> None:

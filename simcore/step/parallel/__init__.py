@@ -189,7 +189,7 @@ def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
     done = builder.misc(
         "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
     )
-    if any(b.away != NOTHING for b in builder.workload.blocks):
+    if any(b.offloaded != NOTHING for b in builder.workload.blocks):
         builder.leaving = builder.misc(
             "activations to host", "copy", "offload", "activations_copy_s", done
         )

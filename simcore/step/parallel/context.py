@@ -361,10 +361,10 @@ def turned(
 
     def of(block: Block) -> Block:
         # with recomputation of whole layers, only the first ones may run again
-        again = "core_attn" in modules or ("layer" in modules and block.remade != NOTHING)
-        if not again:
+        recomputed = "core_attn" in modules or ("layer" in modules and block.recomputed != NOTHING)
+        if not recomputed:
             return replace(block, ops=(*block.ops, once))
-        return replace(block, ops=(*block.ops, twice), remade=block.remade + kept)
+        return replace(block, ops=(*block.ops, twice), recomputed=block.recomputed + kept)
 
     def mixed(block: Block) -> Block:
         if mixers is None or not any(op.name in _SCANS for op in block.ops):

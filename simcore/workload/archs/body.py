@@ -79,7 +79,7 @@ class Body:
         self.params: list[Param] = []
         self.kept: set[str] = set()  # storages that an earlier operator saves
         self.pinned: set[str] = set()  # those of them that it saves as a separate 16-bit copy
-        self.hung: set[str] = set()  # storages that hang on a product's autograd node
+        self.held_by_node: set[str] = set()  # storages that a product's autograd node refers to
         self.high: set[str] = set()  # tensors that autocast leaves in fp32
         self.products: list[str] = []
         self.frozen_numel = 0
@@ -195,8 +195,8 @@ class Body:
             width = QUANTISED_BYTES[chosen.quantised]
             self.add(ops.dequantised(name, float(k) * n, width))
         self._freeze(Param(f"{name}.bias", n * bias))
-        saved, hung = self._frozen_input(name, rows * k, reads)
-        self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd, saved=saved, hung=hung))
+        saved, held = self._frozen_input(name, rows * k, reads)
+        self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd, saved=saved, held_by_node=held))
         if not self.in_layer:
             return
         if chosen.quantised in AS_WIDE_AS_INPUT and reads in self.high:
@@ -220,10 +220,10 @@ class Body:
             first = Saved(high=elems) if wide and chosen.quantised == "int8" else Saved(low=elems)
             more = Saved(autocast=elems) if wide and chosen.quantised != "int8" else NOTHING
             saved = more if reads in self.kept else first
-            hung = more if reads in self.hung else first
-            self.hung.add(reads)
+            held = more if reads in self.held_by_node else first
+            self.held_by_node.add(reads)
             self.kept.add(reads)
-            return saved, hung
+            return saved, held
         if not (chosen.inputs and reads.startswith("norm")) or reads in self.pinned:
             return NOTHING, NOTHING
         self.pinned.add(reads)

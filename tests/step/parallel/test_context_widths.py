@@ -206,19 +206,19 @@ def test_copies_of_what_attention_turns() -> None:
     assert half.saved == Saved(low=10 * (6 + 5) / 2)
     again = turned(part, heads, ("core_attn",)).blocks[0]
     assert again.ops[-1].fwd == added.fwd and again.ops[-1].bwd == 2 * added.bwd
-    assert again.ops[-1].saved == NOTHING and again.remade == Saved(low=110)
+    assert again.ops[-1].saved == NOTHING and again.recomputed == Saved(low=110)
 
 
 def test_what_layers_that_run_again_keep() -> None:
     """Of recomputed layers only those with something made again; others keep their copies."""
     heads = Heads(8, 6, 3, 2)
-    blocks = [layer(op_of("attention"), remade=KEPT), layer(op_of("attention"))]
+    blocks = [layer(op_of("attention"), recomputed=KEPT), layer(op_of("attention"))]
     part = workload(blocks, tokens_per_sample=10.0)
     first, second = turned(part, heads, ("layer",)).blocks
-    assert first.ops[-1].saved == NOTHING and first.remade == KEPT + Saved(low=60)
-    assert second.ops[-1].saved == Saved(low=60) and second.remade == NOTHING
+    assert first.ops[-1].saved == NOTHING and first.recomputed == KEPT + Saved(low=60)
+    assert second.ops[-1].saved == Saved(low=60) and second.recomputed == NOTHING
     kept = turned(part, heads, ("mlp",)).blocks[0]
-    assert kept.ops[-1].saved == Saved(low=60) and kept.remade == KEPT
+    assert kept.ops[-1].saved == Saved(low=60) and kept.recomputed == KEPT
 
 
 def test_copies_of_recurrent_layers() -> None:

@@ -379,7 +379,7 @@ def test_a_trainer_that_reads_each_loss_copies_its_input_after() -> None:
 
 def test_activations_that_leave_come_back_before_the_update() -> None:
     """Backward waits for the last copy to the host, which waits for the earlier micro-steps."""
-    kept = replace(A, away=Saved(low=3.0))
+    kept = replace(A, offloaded=Saved(low=3.0))
     for name in ("zero1", "zero3"):
         program = built(name, workload([kept, B]))
         assert waits(program, "activations to host") == [{"earlier micro-steps"}]
