@@ -51,7 +51,7 @@ class Module:
 
 def _core_attention(op: Op) -> bool:
     first, _, rest = op.name.partition(".")
-    return first == "attention" and rest in ("", "scores", "scale", "mask", "softmax",
+    return first == "attention" and rest in ("", "scores", "scores_scale", "mask", "softmax",
                                              "scores_dropout", "cast", "context")  # fmt: skip
 
 

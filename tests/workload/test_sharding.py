@@ -66,6 +66,20 @@ def test_sequence_parallelism_leaves_the_rows_of_experts_whole() -> None:
     assert after == before > 0
 
 
+def test_sequence_parallelism_leaves_scores_as_tensor_ranks_divide_them() -> None:
+    """Each rank has its heads' scores of all tokens; dropout of the output is of its rows."""
+    settings = {"attention": "math", "dropout": 0.1, "fused_pointwise": False, "layers": 1}
+    made = GPT.build(**settings, **tensor_overrides(GPT, 4, 1))
+    before, after = (
+        {op.name: op for b in w.blocks for op in b.ops} for w in (made, sequence_parallel(made, 4))
+    )
+    scores = 4 * 1024**2  # of 4 heads, 1,024 tokens
+    for name in ("attention.scores_scale", "attention.softmax", "attention.scores_dropout"):
+        assert after[name] == before[name]
+    assert after["attention.scores_dropout"].saved.raw_bytes == scores
+    assert after["attention.dropout"].saved == before["attention.dropout"].saved * 0.25
+
+
 def test_sequence_parallelism_divides_what_norms_and_sums_write() -> None:
     """Tokens x width of 16 bits, of a quarter of the tokens."""
     p = PRECISIONS["bf16"]

@@ -367,7 +367,7 @@ def attention_eager(
     parts = [copy(f"{name}.q", q), copy(f"{name}.k", k), copy(f"{name}.v", v)]
     parts.append(bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned))
     if scaled:
-        parts.append(scale(f"{name}.scale", scores))
+        parts.append(scale(f"{name}.scores_scale", scores))
     if mask == "bias":
         parts.append(binary(f"{name}.bias", scores, grads=0, high=True))
     elif mask == "permuted_bias":
@@ -386,7 +386,7 @@ def attention_eager(
     normed = softmax(f"{name}.softmax", scores, row=seq_kv)
     parts.append(_in_fp32(normed, scores, kept=not drop) if upcast else normed)
     if drop:
-        parts.append(dropout(f"{name}.dropout", scores, high=True))
+        parts.append(dropout(f"{name}.scores_dropout", scores, high=True))
     to_16_bit = autocast_cast(scores)
     back = (to_16_bit,) * (1 + (mask not in ("none", "where")))
     kept = Saved(autocast=scores * (not drop and not upcast))
