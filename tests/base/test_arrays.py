@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import subprocess
+import sys
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -42,32 +43,25 @@ def test_stretches_of_equal_values_make_up_the_row(row: list[float]) -> None:
     assert all(a != b for a, b in pairwise(values)), "as long as they go"
 
 
-@pytest.fixture
-def unfrozen() -> Iterator[None]:
-    """No object is frozen, as in a program; ``conftest.py`` freezes those that it finds."""
-    gc.unfreeze()
-    yield
-    gc.freeze()
+#: In a process of its own, where nothing is frozen; ``conftest.py`` freezes what it finds here.
+RARELY = """
+import gc
+from simcore.base.arrays import rare_collections
+
+before, passes = gc.get_threshold(), []
+gc.collect()
+gc.callbacks.append(lambda phase, _: passes.append(phase))
+with rare_collections():
+    made = [[n] for n in range(10_000)]
+again = gc.get_count()[0]
+assert not passes and again < len(made)
+assert gc.get_threshold() == before and not gc.get_freeze_count()
+"""
 
 
-@pytest.mark.usefixtures("unfrozen")
 def test_python_looks_for_cycles_neither_within_nor_at_the_end() -> None:
     """Ten thousand new objects, each of which would count; afterwards all of them are old ones."""
-    before, passes = gc.get_threshold(), list[str]()
-
-    def count(phase: str, _: object) -> None:
-        passes.append(phase)
-
-    gc.collect()
-    gc.callbacks.append(count)
-    try:
-        with rare_collections():
-            made = [[n] for n in range(10_000)]
-        again = gc.get_count()[0]
-        assert not passes and again < len(made)
-    finally:
-        gc.callbacks.remove(count)
-    assert gc.get_threshold() == before and not gc.get_freeze_count()
+    subprocess.run([sys.executable, "-c", RARELY], check=True)
 
 
 def test_objects_that_the_caller_froze_stay_frozen() -> None:

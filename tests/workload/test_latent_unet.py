@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def test_parameters_and_flop_are_those_of_the_class(name: str) -> None:
     assert ours.forward_flop == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
+@cache
 def small(layers: int, resnets: int, projections: str) -> tuple[Workload, Step]:
     """The same small model as a Workload and as a measured torch step."""
     torch.manual_seed(0)

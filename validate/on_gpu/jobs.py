@@ -125,7 +125,7 @@ NETS: Final[Mapping[str, Net]] = {
     "mlp_wide": Net("module", "mlp", {"widths": (2048,) * 25 + (1000,), "norms": True},
                     (Input((2048,)), Input((), 1000)), small={"widths": (2048, 256, 1000)}),
     "lstm": Net("module", "recurrent", {"hidden": 1024}, (Input((128,), 10_000),),
-                small={"hidden": 64, "layers": 1}),
+                small={"hidden": 64, "vocab": 500, "layers": 1, "inputs": (Input((32,), 500),)}),
     "unet": Net("module", "unet", {}, (Input((3, 512, 512)), Input((512, 512), 2)),
                 small={"width": 4, "inputs": (Input((3, 64, 64)), Input((64, 64), 2))}),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,9 @@ def test_builders_of_many_layers_agree_with_a_trace(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [*BUILDERS, *(n for n, pair in ZOO.items() if not pair.deep)])
-def test_builders_agree_with_a_trace(name: str) -> None:
+@cache
+def _both(name: str) -> tuple[Workload, Workload]:
+    """A network as it is built by hand, and as it is traced."""
     pair = {**BUILDERS, **ZOO}[name]
     load(pair.arch)
     built = ARCHS[pair.arch](name=name, **pair.config)
@@ -163,9 +165,14 @@ def test_builders_agree_with_a_trace(name: str) -> None:
         return pair.loss(model(*inputs))
 
     if pair.drops_output:
-        ours = converted(dropped, pair.inputs, modules=(model,))
-    else:
-        ours = converted(model, pair.inputs, loss=pair.loss)
+        return built, converted(dropped, pair.inputs, modules=(model,))
+    return built, converted(model, pair.inputs, loss=pair.loss)
+
+
+@pytest.mark.parametrize("name", [*BUILDERS, *(n for n, pair in ZOO.items() if not pair.deep)])
+def test_builders_agree_with_a_trace(name: str) -> None:
+    built, ours = _both(name)
+    pair = {**BUILDERS, **ZOO}[name]
     assert measure.built_param_sizes(ours) == measure.built_param_sizes(built)
     assert ours.forward_flop == pytest.approx(built.forward_flop, rel=0.01)
     assert _saved(ours) + pair.aside_bytes == pytest.approx(_saved(built), rel=0.02)
@@ -204,10 +211,7 @@ def _one_by_one(workload: Workload, side: str, *names: str) -> float:
 def test_elements_taken_one_by_one_agree_with_a_trace(name: str) -> None:
     """Biases of convolutions, gradients of means, crops; U-Net's and NeuMF's parts in backward
     wait in views until a product reads them."""
-    pair = {**BUILDERS, **ZOO}[name]
-    load(pair.arch)
-    built = ARCHS[pair.arch](name=name, **pair.config)
-    ours = converted(pair.make(), pair.inputs, loss=pair.loss)
+    built, ours = _both(name)
     sides = ("fwd",) if name in ("unet", "neumf") else ("fwd", "bwd")
     for side in sides:
         assert _one_by_one(built, side) == _one_by_one(ours, side)
@@ -231,10 +235,7 @@ def test_elements_taken_one_by_one_agree_with_a_trace(name: str) -> None:
 def test_what_is_broadcast_or_strided_agrees_with_a_trace(
     name: str, built_ops: tuple[str, ...], traced_ops: tuple[str, ...]
 ) -> None:
-    pair = {**BUILDERS, **ZOO}[name]
-    load(pair.arch)
-    built = ARCHS[pair.arch](name=name, **pair.config)
-    ours = converted(pair.make(), pair.inputs, loss=pair.loss)
+    built, ours = _both(name)
     assert _one_by_one(built, "fwd", *built_ops) == _one_by_one(ours, "fwd", *traced_ops) > 0
 
 
