@@ -29,8 +29,9 @@ from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 #: How neighbouring devices exchange data; the efficiency of a collective depends on it.
 #: ``ici``: links of a torus.
 #: ``pcie_host``: staged through host memory, one device per PCIe root port; ``_shared``: several
-#: devices per root port; ``_far``: several, and across the sockets of an AMD host; ``_gen3``:
-#: hosts of PCIe 3 and older; ``_gen5``: hosts of PCIe 5 and newer.
+#: devices per root port; ``_far``: across the sockets of an AMD host whose root ports are shared or
+#: whose sockets have few memory domains; ``_gen3``: hosts of PCIe 3 and older; ``_gen5``: hosts of
+#: PCIe 5 and newer.
 Route = Literal[
     "nvlink", "ici", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "pcie_host_gen3",
     "pcie_host_gen5", "network_rdma", "network_tcp", "none",
@@ -116,7 +117,8 @@ def intra_node_path(group: NodeGroup) -> Path:
         route: Route = "pcie_host" if sharing == 1 else "pcie_host_shared"
         a_socket = min(node.max_gpus // node.cpu.sockets, CARDS_A_SOCKET)
         across = n > a_socket if node.sockets_visible else node.cpu.sockets > 1
-        if across and sharing > 1 and (node.socket_link or "").startswith("xgmi"):
+        slow = sharing > 1 or (node.memory_domains or DOMAINS_A_SOCKET) < DOMAINS_A_SOCKET
+        if across and slow and (node.socket_link or "").startswith("xgmi"):
             route = "pcie_host_far"
             through_root /= 1.0 if node.sockets_visible else hidden_crossings(n)
         generation = pcie_generation(port)
@@ -198,6 +200,8 @@ SLOW_PORT_GENERATION = 4
 #: PCIe generation from which on hosts forward data between devices through their memory at nearly
 #: the port's rate; older hosts reach less than a quarter of it (``runtime.yaml``, both measured).
 FAST_HOST_GENERATION = 5
+#: NUMA nodes of an AMD socket from which on each has the memory next to its ports.
+DOMAINS_A_SOCKET = 4
 #: x16 cards per socket of a two-socket server: the usual server has 8 slots.
 CARDS_A_SOCKET = 4
 

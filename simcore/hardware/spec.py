@@ -246,6 +246,8 @@ class NodeSpec(Sourced):
     ``gpus_per_pcie_root``: GPUs that share one upstream port of link ``pcie_link``.
     ``peer_to_peer``: whether devices can access each other's memory. Otherwise all their traffic
     goes through host memory, even with NVLink (NCCL_P2P_DISABLE=1, PCIe access control, some VMs).
+    ``memory_domains``: NUMA nodes a socket, where they are stated. With fewer than four on an AMD
+    host exchanges through the memory of both sockets are slow (NVIDIA/nccl-tests issue 74).
     ``sockets_visible``: whether programs see which processor a device belongs to. In a virtual
     machine that hides it all devices seem to be below one bridge (NVIDIA/nccl issue 1298), and
     NCCL's buffers lie in the memory of either processor.
@@ -262,6 +264,7 @@ class NodeSpec(Sourced):
     tray_gpus: int | None = entry(default=None, ge=1, le=16)
     socket_link: str | None = None
     peer_to_peer: bool = True
+    memory_domains: int | None = entry(default=None, ge=1, le=16)
     sockets_visible: bool = True
     cpu: Cpu
     nics: tuple[Nic, ...] = ()

@@ -25,6 +25,7 @@ STAND_INS = {
     "8xS4000-pcie": "MTT-S4000",
     "gb200-tray": "GB200",
     "h200-nvl-4way": "H200-NVL",
+    "as-4124gs-tnr": "RTX3070",
     "generic-nvlink-pairs": "A40",
     "generic-nvswitch": "H800-SXM-80GB",
     "generic-pcie3": "A40",
@@ -152,6 +153,20 @@ def test_a_virtual_machine_that_hides_sockets_crosses_them_at_every_second_hop(n
     ours, theirs = intra_node_path(hidden), intra_node_path(placed)
     assert ours.route == theirs.route == "pcie_host_far"
     assert ours.bw_bytes_per_s == pytest.approx(theirs.bw_bytes_per_s / (n / 2))
+
+
+def test_own_ports_far_from_few_memory_domains_pass_the_share_that_shared_ports_do() -> None:
+    """0.13 of a root port's rate over both sockets; with four domains a socket, or within one, what
+    hosts with ports of their own pass on average."""
+    few = NODES["as-4124gs-tnr"]
+    many = few.model_copy(update={"memory_domains": 4})
+    routes = [
+        intra_node_path(NodeGroup(1, n, GPUS["RTX3070"], node)).route
+        for n, node in ((8, few), (4, few), (8, many))
+    ]
+    assert routes == ["pcie_host_far", "pcie_host", "pcie_host"]
+    dram = 2 * few.cpu.dram_bw_per_socket.value / 16
+    assert intra_node_path(NodeGroup(1, 8, GPUS["RTX3070"], few)).bw_bytes_per_s == dram
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_every_name_of_the_tables_is_known() -> None:
     for network in among("words", "network"):
         parse_cluster("2x8xA100", network=network)
     nodes = {r.gives["cells"]["node"] for r in rules if "node" in r.gives.get("cells", {})}
-    assert len(nodes) == 6 and all(NODE_RECORDS[node] for node in nodes)
+    assert len(nodes) == 7 and all(NODE_RECORDS[node] for node in nodes)
     assert among("words", "strategy") == {"ddp", "dp", "zero2", "zero3"}
 
 
@@ -322,7 +322,7 @@ def test_runs_in_virtual_machines_say_so(tmp_path: Path) -> None:
     [
         ("2x3090/x/05-02-2021_10-59-40.txt", "generic-pcie"),  # two EPYC 7662
         ("2x3090/x/31-10-2020_08-57-59.txt", None),  # a Threadripper
-        ("4x3070/x/05-03-2021_10-59-40.txt", "generic-pcie"),
+        ("8x3070/x/05-03-2021_10-59-40.txt", "as-4124gs-tnr"),
     ],
 )
 def test_geforce_runs_have_the_host_that_their_logs_name(
