@@ -16,7 +16,6 @@ from typing import Any
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
-from simcore.base.units import Dimension
 from simcore.hardware.calibrations import (
     ATTENTION_BACKWARD,
     CalibratedKnob,
@@ -102,11 +101,6 @@ class Profile(LinkFigures, Spreads):
     in_bursts: bool = False
     residual_over_blind: float = 1.0
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
-
-    def _for(
-        self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
-    ) -> Estimate:
-        return pick(table, gpu, dimension)[1]
 
     def class_figures(self, cls: str, gpu: GpuSpec) -> ClassFigures:
         """Figures of a kernel class at burst clocks. Raises KeyError where the profile has none."""
@@ -345,7 +339,7 @@ class Profile(LinkFigures, Spreads):
         table = "cuda_context_eager" if eager else "cuda_context"
         key = (table, gpu.name)
         if key not in self._seen:
-            self._seen[key] = self._for(self.runtime[table], gpu, "bytes")
+            self._seen[key] = pick(self.runtime[table], gpu, "bytes")[1]
         return self._seen[key]
 
     def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:

@@ -275,26 +275,30 @@ def run_fleet(
     )
 
 
+#: GPUs of a node, and the most GPUs of a cluster, in the search for the smallest cluster.
+_NODE_GPUS, _MOST_GPUS = 8, 1_000_000
+
+
 def fewest_gpus(
     jobs: Sequence[FleetJob], wait_s: float, *, quantile: float = 0.95, policy: str = "backfill",
-    checkpoint_s: float = 3600.0, step: int = 8, most: int = 1_000_000,
+    checkpoint_s: float = 3600.0,
 ) -> Fleet:  # fmt: skip
     """The result on the smallest cluster where the ``quantile`` of waiting times is at most
-    ``wait_s`` [s]; its GPUs are a multiple of ``step``.
+    ``wait_s`` [s]; its nodes have ``_NODE_GPUS``.
 
     The search is a bisection, which assumes that more GPUs shorten the waiting. Policies that
-    reorder jobs may violate this slightly. Raises InvalidConfig where ``most`` GPUs do not suffice.
+    reorder jobs may violate this slightly. Raises InvalidConfig where ``_MOST_GPUS`` are too few.
     """
     simulate = partial(run_fleet, jobs, policy=policy, checkpoint_s=checkpoint_s)
-    low = -(-max((j.gpus for j in jobs), default=1) // step)
+    low = -(-max((j.gpus for j in jobs), default=1) // _NODE_GPUS)
     high = low
-    while (found := simulate(high * step)).wait_s(quantile) > wait_s:
-        if high * step >= most:
-            raise InvalidConfig([f"not even {most:,} GPUs bring the wait below {wait_s:g} s"])
+    while (found := simulate(high * _NODE_GPUS)).wait_s(quantile) > wait_s:
+        if high * _NODE_GPUS >= _MOST_GPUS:
+            raise InvalidConfig([f"not even {_MOST_GPUS:,} GPUs bring the wait below {wait_s:g} s"])
         low, high = high + 1, high * 2
     while low < high:
         middle = (low + high) // 2
-        tried = simulate(middle * step)
+        tried = simulate(middle * _NODE_GPUS)
         if tried.wait_s(quantile) <= wait_s:
             high, found = middle, tried
         else:

@@ -330,12 +330,12 @@ def cost(p: Prediction) -> str:
     )
 
 
-def gains(p: Prediction, most: int = 3) -> list[str]:
+def gains(p: Prediction) -> list[str]:
     """The step time with twice of each resource that saves at least ``WORTH_FRAC``.
 
-    At most ``most`` resources, in the order of ``p.what_if``, best first.
+    At most three resources, in the order of ``p.what_if``, best first.
     """
-    worth = [w for w in p.what_if if w.gain_frac >= WORTH_FRAC][:most]
+    worth = [w for w in p.what_if if w.gain_frac >= WORTH_FRAC][:3]
     binding = "of both" if " and " in p.bound_by else "of it"
     return [
         f"x2 {binding if w.resource == p.bound_by else w.resource}: "

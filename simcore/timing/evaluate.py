@@ -140,8 +140,8 @@ def without_recompute(strategy: Strategy) -> Strategy:
 
 @lru_cache(maxsize=1000)
 def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
-    again = recomputed and strategy.reuse_numel > 0  # ZeRO-3 may gather parameters for it again
-    built = _built(workload, strategy, n_classes, again)
+    may_gather_again = recomputed and strategy.reuse_numel > 0  # under ZeRO-3
+    built = _built(workload, strategy, n_classes, may_gather_again)
     return recomputing(built, workload) if recomputed else built
 
 

@@ -93,9 +93,10 @@ class Body:
         """Whether the block's own parameters have gradients."""
         return self.adapters is None
 
-    def conditioned(self, product: str = "adaln.linear") -> bool:
-        """Whether shifts, scales and gates have gradients: whether their ``product`` is trained."""
-        return self.adapters is None or (self.in_layer and self.adapters.on(product))
+    @property
+    def conditioned(self) -> bool:
+        """Whether shifts, scales and gates of adaptive norms have gradients: their product's."""
+        return self.adapters is None or (self.in_layer and self.adapters.on("adaln.linear"))
 
     @property
     def routed_flop(self) -> float:

@@ -55,7 +55,7 @@ class BodyLayers(Layers):
     ) -> None:  # fmt: skip
         super().__init__(Tape(), values, parts, record)
         self.body = self.holder = body
-        values.named |= {"trains": body.trains, "conditioned": body.conditioned()}
+        values.named |= {"trains": body.trains, "conditioned": body.conditioned}
 
     def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
         if kind in _ON_BODY:
