@@ -29,3 +29,9 @@ def settings_of(model: str) -> Hashable:
     """What a model shares with those that differ from it in numbers alone."""
     record = MODELS[model]
     return record.arch, frozenset(record.config)
+
+
+def one_of_each() -> list[str]:
+    """The first model of each architecture and set of settings."""
+    firsts = {settings_of(name): name for name in reversed(MODELS.names())}
+    return sorted(firsts.values())

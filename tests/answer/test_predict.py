@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alike import one_of_each
 from costs import cost_ratio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -463,10 +464,14 @@ def test_points_follow_the_cluster() -> None:
     assert (values["micro_batch"], values["grad_accum"]) == (2, 5)
 
 
-def test_every_model_predicts_with_its_defaults() -> None:
+@pytest.mark.parametrize(
+    "names", [one_of_each(), pytest.param(MODELS.names(), marks=pytest.mark.long)],
+    ids=["one of each kind", "all"],
+)  # fmt: skip
+def test_every_model_predicts_with_its_defaults(names: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        for name in MODELS.names():
+        for name in names:
             check(ask(name, "1x2xA100-SXM"))
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from alike import first_of_each, settings_of
 
 from simcore.base.database import fold_name, shipped_root
 from simcore.base.errors import InvalidConfig
@@ -137,7 +138,12 @@ def test_training_uses_known_words(records: list[ModelRecord]) -> None:
         assert training.strategy in _STRATEGIES, record.name
 
 
-def test_building_is_deterministic(record: ModelRecord) -> None:
+@pytest.mark.parametrize(
+    "name", first_of_each([path.stem for path in _FILES], kind=settings_of, name=str)
+)
+def test_building_is_deterministic(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(_FOLDER.parent)
+    record = MODELS[name]
     again = record.model_copy()
     first, second = record.build(), again.build()
     assert first is not second  # the copy is not served from the cache
