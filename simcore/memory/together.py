@@ -119,7 +119,8 @@ class _Waiting(NamedTuple):
 
 
 #: Columns of ``RankJob`` along its axis.
-_COLUMNS = ("micro_batch", "grad_accum", "n_ranks", "n_nodes", "communicators_bytes", "stuck_frac")
+_COLUMNS = ("micro_batch", "grad_accum", "n_ranks", "n_nodes", "communicators_bytes",
+            "cublas_bytes", "stuck_frac")  # fmt: skip
 
 
 def _joined(jobs: Sequence[RankJob]) -> RankJob:
