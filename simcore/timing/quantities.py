@@ -17,6 +17,7 @@ from simcore.base.arrays import Array, NDArray
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.class_figures import host_work
+from simcore.hardware.estimates import CUDNN_VENDOR
 from simcore.step.host_calls import driver_issues
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.transients import saved_bytes, swapped_base
@@ -355,11 +356,11 @@ class Quantities:
         return np.array([sync_norms_s(w, self.points) for w in self.workloads]) * self.reduces
 
     def _norms_behind_buckets(self, index: int) -> Array:
-        """Seconds that batch norms wait in backward for all-reduces that are under way."""
+        """Seconds that cuDNN's batch norms wait in backward for all-reduces that are under way."""
         elems = self.of_parts(lambda w: norm_elems_behind_buckets(w, self.strategy))
         n_bytes = elems * self.points.micro_batch * self.strategy.precision.low_bytes
         waits = NORM_BEHIND_ALL_REDUCE * self._elementwise(n_bytes, 0.0, index)
-        return waits * self.reduces
+        return waits * self.reduces * (self.classes[index].gpu.vendor == CUDNN_VENDOR)
 
     def _exchanges(self, index: int) -> Array:
         per_node = self.classes[index].gpus_per_node

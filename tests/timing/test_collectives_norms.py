@@ -97,3 +97,13 @@ def test_waiting_norms_cost_what_they_move_twice() -> None:
     assert moved / 2.0e12 - 2e-3 < lost_s < moved / 1.5e12
     first = {**job, "layout": "nchw"}
     assert step_s("resnet-50", **first) < step_s("resnet-50", **first, overlap="none")
+
+
+@pytest.mark.parametrize("gpus", ["1x8xMI300X", "1x8xMI250X"])
+def test_kernels_of_other_vendors_wait_for_nothing(gpus: str) -> None:
+    """cuDNN's kernel waits; AMD's library has its own."""
+    p = predict("resnet-50", gpus, **IMAGES, keep_timeline=True)
+    timeline = p.timeline
+    assert timeline is not None
+    [task] = [i for i, t in enumerate(timeline.graph.tasks) if t.name.startswith("batch norms")]
+    assert (timeline.finish_s[task] == timeline.start_s[task]).all()
