@@ -164,7 +164,8 @@ def parse_cluster(
     switches = parse_fabric([w for w in words if is_fabric_word(w)])
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
-    named = bool(node) and any(part not in NODE_CHANGES for part in str(node).split(":"))
+    changed_only = node is not None and all(part in NODE_CHANGES for part in node.split(":"))
+    named = bool(node) and not changed_only
     for part in text.split("+"):
         counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
         if counted is None or violations:  # go on only to collect further violations
@@ -174,7 +175,7 @@ def parse_cluster(
             on = f" and {ports} between nodes" if ports else ""
             assumptions.append(f"node: {name} is {per_node}x{gpu.name} on preset {own!r}{on}")
             named = True
-        own = node or own
+        own = f"{own}:{node}" if own and node and changed_only else node or own
         preset, assumed = _node_for(gpu, per_node, own)
         if per_node > preset.most_gpus and _COUNT_ALONE.match(part):
             n_nodes, per_node, note = _full_nodes(gpu, per_node, own)

@@ -155,6 +155,7 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
     varying |= {name for name, values in arrays.items() if len(values) > 1}
     numbers = [o.name for o in OPTIONS if isinstance(o.kind, Whole)]
     networks = {c.network for c in space.clusters}
+    alike = len({str(c) for c in space.clusters}) < len(space.clusters)  # machines by name
     columns: list[Column] = []
     for model, form, cluster, batch in _points(space):
         texts = [
@@ -164,7 +165,7 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
         ]
         if len(space.models) > 1:
             texts.insert(0, model)
-        if space.networked and len(networks) > 1:
+        if len(networks) > 1 and (space.networked or alike):
             texts.append(cluster.network)
         words = " ".join(texts)
         try:

@@ -54,6 +54,9 @@ def test_what_the_user_says_comes_first():
     given = parse_cluster("2xp5en.48xlarge", network="4xib-hdr")
     assert given.network == "4xib-hdr"
     assert parse_cluster("2xDGX H100", node="hgx-h100").groups[0].node.name == "hgx-h100"
+    changed = parse_cluster("2xp4d.24xlarge", node="no-p2p:vm")
+    assert changed.groups[0].node.name == "p4d-aws:no-p2p:vm"
+    assert changed.network == parse_cluster("2xp4d.24xlarge").network
     assert str(parse_cluster("p5.48xlarge", nnodes=2, nproc_per_node=4)) == "2x4xH100-SXM-80GB"
     assert str(parse_cluster("p5.48xlarge", nnodes=3)) == "3x8xH100-SXM-80GB"
 

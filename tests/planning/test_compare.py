@@ -85,6 +85,13 @@ def test_networks_are_named_and_kept() -> None:
     )  # type: ignore[attr-defined]
 
 
+def test_machines_of_the_same_gpus_are_told_apart_by_their_networks() -> None:
+    found = api.compare("latte-l", ["2xp5.48xlarge", "2xa3-megagpu-8g"], micro_batch=1)
+    assert [c.words for c in found.columns] == ["8xefa-400", "8xroce-200"]
+    found = api.compare("latte-l", ["2x8xH100", "2x8xA100"], micro_batch=1)
+    assert [c.words for c in found.columns] == ["", ""]
+
+
 def test_every_price_names_a_day_and_a_known_gpu() -> None:
     lists = PRICES.all()
     assert {"runpod", "lambda", "akash"} <= {p.name for p in lists}
