@@ -347,7 +347,7 @@ def launch_file(
     attention = _stated("attention", options)
     if is_max(options.get("seq_len")) or "seq-len" in " ".join(request.defaults):
         options = {**options, "seq_len": request.options["seq_len"]}
-    source = model_of(model, inputs_of(options), options.get("settings"))
+    source = model_of(model, inputs_of(options), request.options.get("settings"))
     language = getattr(source, "arch", "") == "transformer"
     shape = getattr(source, "config", {}) if language else {}
     return _launch_file(dialect, request, _seq_len(source, options), attention, shape)

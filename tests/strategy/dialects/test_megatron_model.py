@@ -127,6 +127,17 @@ def test_a_written_script_needs_no_model_beside_it(tmp_path: Path) -> None:
     assert own.step_time_s.value == pytest.approx(named.step_time_s.value, rel=1e-3)
 
 
+def test_a_model_that_a_line_describes_is_written_again(tmp_path: Path) -> None:
+    first, second = tmp_path / "given.txt", tmp_path / "written.txt"
+    line = f"{LLAMA} --seq-length 4096 --micro-batch-size 1 --bf16"
+    first.write_text(line, encoding="utf-8")
+    made = api.launch_file("megatron", "arch:transformer", "8xH100", launch=first)
+    second.write_text(made.text, encoding="utf-8")
+    steps = [api.predict("arch:transformer", "8xH100", launch=f) for f in (first, second)]
+    assert steps[0].step_time_s == steps[1].step_time_s
+    assert steps[0].memory.device_bytes == steps[1].memory.device_bytes
+
+
 def test_sizes_that_flags_leave_out_are_megatrons_own() -> None:
     """Megatron-LM's arguments.py: kv-lora-rank 32, heads of 128 + 64 and 128, topk 2."""
     latent = described(given(LLAMA + " --multi-latent-attention"))
