@@ -13,6 +13,7 @@ nvidia-smi includes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from math import inf, prod
 
@@ -28,7 +29,7 @@ from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.moments import COPY, SAVED, WORKING, held_at_ticks
-from simcore.memory.parts import engine_workspaces, workspace_bytes
+from simcore.memory.parts import engine_workspaces, scores_buffer_bytes, workspace_bytes
 from simcore.memory.result import Replay
 from simcore.memory.terms import OUTSIDE
 from simcore.request.resolved import Request
@@ -127,11 +128,7 @@ def memory_timeline(
         micro_batch=batch,
         grad_accum=request.grad_accum,
         n_ranks=cluster.n_gpus,
-        cublas_bytes=workspace_bytes(
-            architectures,
-            engine_workspaces(request.strategy, request.held_workload),
-            request.strategy.program.layers.handle_workspace_bytes,
-        ),
+        cublas_bytes=_workspaces_bytes(request, architectures, batch),
     )
     played = replay(
         events.events,
@@ -159,6 +156,14 @@ def memory_timeline(
     )
 
 
+def _workspaces_bytes(request: Request, architectures: Iterable[str], batch: int) -> float:
+    """Bytes of the workspaces of products, and of the tensor that attention's scores are kept in."""
+    strategy, workload = request.strategy, request.held_workload
+    engine, layers = engine_workspaces(strategy, workload), strategy.program.layers
+    of_products = workspace_bytes(architectures, engine, layers.handle_workspace_bytes)
+    return of_products + batch * scores_buffer_bytes(strategy, workload)
+
+
 def peak_reserved_bytes(request: Request) -> float:
     """``memory_timeline(request).peak_reserved_bytes``, or what a search for algorithms needs more.
 
@@ -170,10 +175,7 @@ def peak_reserved_bytes(request: Request) -> float:
     replayed = partial(
         _peak_reserved_bytes, workload, request.strategy, batch, request.grad_accum > 1,
         request.cluster.n_gpus, request.growing_segments,
-        workspace_bytes(
-            architectures, engine_workspaces(request.strategy, workload),
-            request.strategy.program.layers.handle_workspace_bytes,
-        ),
+        _workspaces_bytes(request, architectures, batch),
     )  # fmt: skip
     room = max(limit - outside, 0.0)
     searched = 0.0

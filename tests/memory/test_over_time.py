@@ -92,6 +92,16 @@ def test_memory_that_runs_out_ends_the_events() -> None:
     assert len(sums(line)) == len(line.allocated) == line.replay.failed_at - line.start
 
 
+def test_the_tensor_that_scores_are_kept_in_is_there_throughout() -> None:
+    """2 samples x 16 heads x 2048 x 2048 scores of 2 bytes, beside what Megatron-LM's engine keeps."""
+    words = {"micro_batch": 2, "strategy": "ddp", "software": "megatron@local"}
+    request = make_request("gpt3-1.3b", "8xA100", **words, precision="bf16")
+    line, tensors = memory_timeline(request), predict(request).memory
+    assert line.terms["workspace"][-1] > 2 * 16 * 2048 * 2048 * 2
+    needed = line.outside_bytes + line.peak_allocated_bytes
+    assert needed == pytest.approx(tensors.device_bytes, rel=1e-3)
+
+
 def test_a_named_gpu_and_what_cannot_be_shown() -> None:
     mixed = make_request("gpt2", "1x1xA100-SXM-80GB+1x1xH100-SXM", **SMALL)
     line = memory_timeline(mixed, gpu="H100-SXM-80GB")
