@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -35,6 +36,7 @@ from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.request.make import LookedUp, look_up, resolved
 from simcore.request.model_settings import layout_of
 from simcore.request.resolved import Request
+from simcore.request.training_library import library_of
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.layout import AUTO, Layout
 from simcore.strategy.options import check_shares
@@ -204,7 +206,7 @@ class Evaluator:
         source = self._sources[model]
         if isinstance(source, str):
             return Unit(members, [source] * len(members))
-        layout = layout_of(form)
+        layout = _layout_of(source, form)
         request: Request | None = None
         by_batch: dict[int, Request] = {}
         n_layers, by_layout = 0, dict[int, Sequence[str]]()
@@ -341,6 +343,16 @@ def _request(found: LookedUp | SimcoreError, form: Form) -> Request:
     if isinstance(found, SimcoreError):
         raise found
     return searched(resolved(found, **{ALIKE: form[ALIKE]} if ALIKE in form else {}))
+
+
+def _layout_of(source: ModelSource, form: Form) -> Layout:
+    """The layout of a form, with the schedule that a named program has where the form has none."""
+    layout = layout_of(form)
+    if layout.pp > 1 and not form.get("schedule") and form.get("software"):
+        with suppress(SimcoreError):  # the request says what is wrong
+            words = library_of(form, source, layout).words(form, source)
+            return layout_of({**form, "schedule": words.get("schedule")})
+    return layout
 
 
 def _source(space: Space, model: str) -> ModelSource | str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import product, takewhile
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.request.training_library import AUTO
-from simcore.strategy.layout import DEGREES
+from simcore.strategy.layout import DEGREES, Layout
 from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole, read_options, refuse_empty
 from simcore.workload.settings import as_words, settings_given
 
@@ -95,10 +95,18 @@ class Space:
         return map(self.form, range(self.n_forms))
 
     def kinds(self) -> list[list[int]]:
-        """Indices of the clusters, grouped by kind: the engine evaluates one kind in one call."""
+        """Indices of the clusters, grouped by kind: the engine evaluates one kind in one call.
+
+        A named program may divide each expert over as many tensor ranks as a cluster allows.
+        """
+        words = {**{name: (value,) for name, value in self.fixed}, **dict(self.axes)}
+        degrees = [words.get(name) or (1,) for name in ("tp", "pp", "ep")]
+        named = any(w not in (None, AUTO) for w in words.get("software", ()))
+        layouts = [Layout(tp=tp or 1, pp=pp or 1, ep=ep or 1) for tp, pp, ep in product(*degrees)]
         found: dict[object, list[int]] = {}
         for i, cluster in enumerate(self.clusters):
-            found.setdefault(cluster_kind(cluster), []).append(i)
+            widths = tuple(each.widest_expert_tp(cluster.n_gpus) for each in layouts if named)
+            found.setdefault((cluster_kind(cluster), widths), []).append(i)
         return list(found.values())
 
     def asked(self) -> dict[str, str]:

@@ -84,6 +84,28 @@ def test_schedules_equal_predictions(schedule: str) -> None:
     agrees_with_predict(result, 40, 3, schedule=schedule)
 
 
+def test_a_programs_own_schedule_equals_predictions() -> None:
+    """Nobody names DualPipe; DeepSeek-V3's program has it, and takes even micro-batches alone."""
+    result = api.sweep(
+        "deepseek-v3", "H100:16x8", strategy="zero1", precision="bf16", software="deepseek-v3",
+        pp="4,8", ep="16", grad_accum="15,16", micro_batch="1",
+    )  # fmt: skip
+    agrees_with_predict(result, 4, 4)
+    assert result.n_evaluated == 2
+    assert result.invalid["schedule dualpipe needs an even grad-accum"] == 2
+
+
+def test_experts_over_as_many_tensor_ranks_as_each_cluster_allows_equal_predictions() -> None:
+    """Stages of 8 ranks hold eight experts once; those of 16 divide each over two tensor ranks."""
+    result = api.sweep(
+        "mixtral-8x7b", "H100:2,4x8", strategy="zero1", precision="bf16", software="megatron-lm",
+        tp="2", pp="2", ep="8", grad_accum="4", micro_batch="1",
+    )  # fmt: skip
+    agrees_with_predict(result, 2, 5)
+    small, large = result.columns()["memory_bytes"]
+    assert small > 1.4 * large
+
+
 def test_uneven_shares_equal_predictions() -> None:
     """Each point deals out its batch as a prediction of it does, and needs what that needs."""
     result = api.sweep(
