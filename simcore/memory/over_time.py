@@ -157,7 +157,7 @@ def memory_timeline(
 
 
 def _workspaces_bytes(request: Request, architectures: Iterable[str], batch: int) -> float:
-    """Bytes of the workspaces of products, and of the tensor that attention's scores are kept in."""
+    """Bytes of products' workspaces, and of the tensor that attention keeps its scores in."""
     strategy, workload = request.strategy, request.held_workload
     engine, layers = engine_workspaces(strategy, workload), strategy.program.layers
     of_products = workspace_bytes(architectures, engine, layers.handle_workspace_bytes)

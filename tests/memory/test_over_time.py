@@ -93,7 +93,7 @@ def test_memory_that_runs_out_ends_the_events() -> None:
 
 
 def test_the_tensor_that_scores_are_kept_in_is_there_throughout() -> None:
-    """2 samples x 16 heads x 2048 x 2048 scores of 2 bytes, beside what Megatron-LM's engine keeps."""
+    """2 samples x 16 heads x 2048 x 2048 scores of 2 bytes, beside the workspaces of products."""
     words = {"micro_batch": 2, "strategy": "ddp", "software": "megatron@local"}
     request = make_request("gpt3-1.3b", "8xA100", **words, precision="bf16")
     line, tensors = memory_timeline(request), predict(request).memory
