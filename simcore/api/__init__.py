@@ -272,6 +272,7 @@ def scaling(
     """
     from simcore.answer.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
     from simcore.api.many import Scaling
+    from simcore.hardware.machines import words_for
 
     whole = make_request(model, gpus, **options)
     check_scales(whole)
@@ -282,7 +283,9 @@ def scaling(
     }  # fmt: skip
     steps = [clusters] if isinstance(clusters, str) else list(clusters or ())
     check_clusters(steps, group.gpu.name, options.get("network"), options.get("node"))
-    steps = steps or clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
+    if not steps:
+        steps = clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
+        fixed |= words_for(whole.cluster, options.get("node"), options.get("network"))
     predictions = []
     for cluster in steps:
         try:

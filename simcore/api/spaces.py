@@ -16,6 +16,7 @@ from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.lookup import one_question
 from simcore.base.units import number_problems
+from simcore.hardware.machines import words_for
 from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
 from simcore.planning import compare as comparing
@@ -186,10 +187,8 @@ def compare(
             # the default of the model applies
             options = {k: v for k, v in options.items() if k != "grad_accum"}
         found = api.answer_of(name, cluster, options)
-        where = {
-            "network": cluster.network if network else None,
-            "node": words.get("node"), "fabric": words.get("fabric"),
-        }  # fmt: skip
+        said = words_for(cluster, words.get("node"), cluster.network if network else None)
+        where = {**said, "fabric": words.get("fabric")}
         arguments = {"model": name, "gpus": str(cluster), **where, **options}
         return Prediction.of(found, Call("predict", arguments))
 

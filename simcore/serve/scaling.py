@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from simcore import api
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import format_seconds
+from simcore.hardware.machines import words_for
 from simcore.report import sentences as say
 from simcore.report.formatting import figure, percent
 from simcore.serve.query import OF_RUN, predicted
@@ -59,6 +60,7 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
     """
     rest = {k: v for k, v in arguments.items() if k not in {"gpus", *OF_RUN}}
     cluster = api.make_request(gpus=arguments["gpus"], **rest).cluster
+    rest |= words_for(cluster, rest.get("node"), rest.get("network"))
     sizes = [(g.n_nodes, f"{g.gpus_per_node}x{g.gpu.name}") for g in cluster.as_written]
     points: list[Point] = []
     left_out: dict[str, str] = {}

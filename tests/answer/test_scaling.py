@@ -29,6 +29,12 @@ def test_clusters_double_and_end_at_the_whole(
     assert clusters_up_to(cluster, nodes, per_node) == [f"{c}x{name}" for c in counts]
 
 
+@pytest.mark.parametrize("gpus", ["2xp5.48xlarge", "2xa3-megagpu-8g", "1xp4d.24xlarge"])
+def test_a_machine_by_name_scales_on_its_own_nodes(gpus: str) -> None:
+    curve = api.scaling("gpt2", gpus)
+    assert curve.points[-1].samples_per_s.value == api.predict("gpt2", gpus).samples_per_s
+
+
 def test_every_point_is_the_prediction_of_its_cluster() -> None:
     curve = api.scaling("latte-xl", "4x8xA6000ada")
     assert [p.n_gpus for p in curve.points] == [1, 2, 4, 8, 16, 24, 32]

@@ -88,6 +88,8 @@ def test_networks_are_named_and_kept() -> None:
 def test_machines_of_the_same_gpus_are_told_apart_by_their_networks() -> None:
     found = api.compare("latte-l", ["2xp5.48xlarge", "2xa3-megagpu-8g"], micro_batch=1)
     assert [c.words for c in found.columns] == ["8xefa-400", "8xroce-200"]
+    for p in found.predictions:
+        assert p.replace(micro_batch=1).step_time_s == p.step_time_s  # type: ignore[attr-defined]
     found = api.compare("latte-l", ["2x8xH100", "2x8xA100"], micro_batch=1)
     assert [c.words for c in found.columns] == ["", ""]
 
