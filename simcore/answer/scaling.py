@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from simcore.answer.result import Prediction
-from simcore.base.errors import InvalidConfig, UsageError
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.figures import Interval
 from simcore.base.record import dataclass
-from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.resolved import Request
 
 
@@ -101,6 +102,21 @@ def check_clusters(
                 problems.append(f"a scaling curve is for GPUs of one type: {name} is not of {gpu}")
     if problems:
         raise InvalidConfig(problems)
+
+
+def words_for(cluster: ClusterSpec, node: str | None, network: str | None) -> dict[str, str | None]:
+    """The node and network with which the text of a cluster means it.
+
+    ``node``, ``network``: as the user gave them. The text of 2xp5.48xlarge is 2x8xH100-SXM-80GB,
+    which alone has the nodes of other makers.
+    """
+    own = cluster.groups[0].node.name
+    for words in ((node, network), (own, network), (own, cluster.network or None)):
+        with suppress(SimcoreError):  # nodes of several kinds, and slices, have no one name
+            found = parse_cluster(str(cluster), node=words[0], network=words[1])
+            if found.groups == cluster.groups:
+                return {"node": words[0], "network": words[1]}
+    return {"node": node, "network": network}
 
 
 def speedup_of(central: Prediction) -> Interval:

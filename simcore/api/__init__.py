@@ -270,22 +270,21 @@ def scaling(
     instead, of the same GPU type. Invalid points (a layout of eight ranks on four GPUs) are left
     out. Raises UsageError as ``predict`` does, and for a mixed cluster.
     """
-    from simcore.answer.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
+    from simcore.answer import scaling as curve
     from simcore.api.many import Scaling
-    from simcore.hardware.machines import words_for
 
     whole = make_request(model, gpus, **options)
-    check_scales(whole)
+    curve.check_scales(whole)
     group = whole.cluster.groups[0]
     fixed: Options = {
         **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
         "global_batch": None, "nnodes": None, "nproc_per_node": None,
     }  # fmt: skip
     steps = [clusters] if isinstance(clusters, str) else list(clusters or ())
-    check_clusters(steps, group.gpu.name, options.get("network"), options.get("node"))
+    curve.check_clusters(steps, group.gpu.name, options.get("network"), options.get("node"))
     if not steps:
-        steps = clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
-        fixed |= words_for(whole.cluster, options.get("node"), options.get("network"))
+        steps = curve.clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
+        fixed |= curve.words_for(whole.cluster, options.get("node"), options.get("network"))
     predictions = []
     for cluster in steps:
         try:
@@ -296,7 +295,7 @@ def scaling(
     if not predictions:
         raise InvalidConfig([f"{model} runs on none of {', '.join(steps)}"])
     words = {"model": model, "gpus": gpus, "clusters": clusters, **options}
-    return Scaling.of(scaling_of(group.gpu.name, predictions), Call("scaling", words))
+    return Scaling.of(curve.scaling_of(group.gpu.name, predictions), Call("scaling", words))
 
 
 @takes_options()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcore.answer.request import is_max, make_request
+from simcore.answer.scaling import words_for
 from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
 from simcore.api.result import Call, takes_job, takes_options
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.lookup import one_question
 from simcore.base.units import number_problems
-from simcore.hardware.machines import words_for
 from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
 from simcore.planning import compare as comparing

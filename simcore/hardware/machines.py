@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import lru_cache
 from string import ascii_letters
 from typing import ClassVar, NamedTuple
 
 from simcore.base.database import Database, Folders, fold_name
-from simcore.base.errors import SimcoreError, nearest
+from simcore.base.errors import nearest
 from simcore.base.figures import Part, Sourced, entry
-from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS, NODES, GpuSpec
 
 
@@ -68,21 +66,6 @@ def machine_named(name: str) -> Machine | None:
     if (found := folded.get(fold_name(name))) is None:
         return None
     return Machine(GPUS[found.gpu], found.gpus, found.node, found.network)
-
-
-def words_for(cluster: ClusterSpec, node: str | None, network: str | None) -> dict[str, str | None]:
-    """The node and network with which the text of a cluster means it.
-
-    ``node``, ``network``: as the user gave them. The text of 2xp5.48xlarge is 2x8xH100-SXM-80GB,
-    which alone has the nodes of other makers.
-    """
-    own = cluster.groups[0].node.name
-    for words in ((node, network), (own, network), (own, cluster.network or None)):
-        with suppress(SimcoreError):  # nodes of several kinds, and slices, have no one name
-            found = parse_cluster(str(cluster), node=words[0], network=words[1])
-            if found.groups == cluster.groups:
-                return {"node": words[0], "network": words[1]}
-    return {"node": node, "network": network}
 
 
 def near_machines(name: str) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from simcore import api
+from simcore.answer.scaling import words_for
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import format_seconds
-from simcore.hardware.machines import words_for
 from simcore.report import sentences as say
 from simcore.report.formatting import figure, percent
 from simcore.serve.query import OF_RUN, predicted

@@ -8,9 +8,10 @@ import pytest
 
 from simcore import api
 from simcore.answer.result import Single
-from simcore.answer.scaling import clusters_up_to, speedup_of
+from simcore.answer.scaling import clusters_up_to, speedup_of, words_for
 from simcore.base.errors import InvalidConfig
 from simcore.base.lookup import Later
+from simcore.hardware.cluster import parse_cluster
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,23 @@ def test_clusters_double_and_end_at_the_whole(
 def test_a_machine_by_name_scales_on_its_own_nodes(gpus: str) -> None:
     curve = api.scaling("gpt2", gpus)
     assert curve.points[-1].samples_per_s.value == api.predict("gpt2", gpus).samples_per_s
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "words"),
+    [
+        ("2xp5.48xlarge", None, ("p5-aws", None)),
+        ("2xa3-megagpu-8g", None, ("hgx-h100", "8xroce-200")),
+        ("2xp4d.24xlarge", "no-p2p", ("p4d-aws:no-p2p", None)),
+        ("2x8xH100", None, (None, None)),
+        ("2x8xH100", "p5-aws", ("p5-aws", None)),
+        ("1xp5.48xlarge+1x8xA100", None, (None, None)),  # no option names two nodes
+    ],
+)
+def test_a_machine_is_asked_for_again_by_its_node(
+    text: str, node: str | None, words: tuple[str | None, str | None]
+) -> None:
+    assert tuple(words_for(parse_cluster(text, node=node), node, None).values()) == words
 
 
 def test_every_point_is_the_prediction_of_its_cluster() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import nic_bytes_per_s, parse_cluster
-from simcore.hardware.machines import CLOUDS, machine_named, words_for
+from simcore.hardware.machines import CLOUDS, machine_named
 from simcore.hardware.spec import GPUS, NODES
 
 INSTANCES = [(cloud.name, name) for cloud in CLOUDS.all() for name in cloud.instances]
@@ -85,18 +85,3 @@ def test_a_name_near_none_is_refused_in_one_sentence(text, meant):
     with pytest.raises(InvalidConfig, match=meant) as told:
         parse_cluster(text)
     assert len(told.value.violations) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "node", "words"),
-    [
-        ("2xp5.48xlarge", None, ("p5-aws", None)),
-        ("2xa3-megagpu-8g", None, ("hgx-h100", "8xroce-200")),
-        ("2xp4d.24xlarge", "no-p2p", ("p4d-aws:no-p2p", None)),
-        ("2x8xH100", None, (None, None)),
-        ("2x8xH100", "p5-aws", ("p5-aws", None)),
-        ("1xp5.48xlarge+1x8xA100", None, (None, None)),  # no option names two nodes
-    ],
-)
-def test_a_machine_is_asked_for_again_by_its_node(text, node, words):
-    assert tuple(words_for(parse_cluster(text, node=node), node, None).values()) == words
