@@ -451,7 +451,7 @@ def test_a_clock_that_is_not_stated_is_that_of_the_fp32_peak() -> None:
     bare = known.model_copy(update={"boost_clock": None})
     assert clock_hz(bare) == pytest.approx((known.peak("fp32") or 0.0) / (132 * 128 * 2))
     assert clock_hz(bare.model_copy(update={"sm_count": None})) == 0.0
-    assert clock_hz(GPUS["TPU-v5e"]) == 0.0
+    assert clock_hz(GPUS["TPU-v6e"]) == 0.0
 
 
 def test_each_group_is_asked_for_the_spread_of_its_own_peaks() -> None:
