@@ -61,6 +61,17 @@ def test_what_the_user_says_comes_first():
     assert str(parse_cluster("p5.48xlarge", nnodes=3)) == "3x8xH100-SXM-80GB"
 
 
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("2xp3.16xlarge", "eth-25"), ("2xg5.xlarge", "eth-2.5"), ("2xg5.24xlarge", "eth-50"),
+        ("2xg6.48xlarge", "eth-100"), ("2xg6e.4xlarge", "20 Gbit/s"),
+    ],
+)  # fmt: skip
+def test_no_machine_of_aws_has_the_infiniband_of_a_server_of_its_kind(text, network):
+    assert parse_cluster(text).network == network
+
+
 @pytest.mark.parametrize(("cloud", "name"), INSTANCES)
 def test_every_instance_names_records_and_fits_its_node(cloud, name):
     instance = CLOUDS[cloud].instances[name]
