@@ -19,10 +19,10 @@ MOST = 9
 #: Options whose name is also that of something else: columns of answers and of sweeps, kinds of
 #: kernels, terms of time and of memory, links and nodes of the hardware, settings of networks.
 ALSO_ELSE = {
-    "attention", "calibration", "cp", "ema", "fabric", "global_batch", "grad_accum", "inputs",
-    "launch", "layout", "lora_rank", "micro_batch", "network", "node", "offload", "optimizer",
-    "overlap", "pp", "precision", "recompute", "seq_len", "settings", "software", "stages",
-    "strategy", "tp", "vpp",
+    "attention", "calibration", "cp", "ema", "ep", "fabric", "global_batch", "grad_accum",
+    "inputs", "launch", "layout", "lora_rank", "micro_batch", "network", "node", "offload",
+    "optimizer", "overlap", "pp", "precision", "recompute", "seq_len", "settings", "software",
+    "stages", "strategy", "tp", "vpp",
 }  # fmt: skip
 
 
