@@ -446,6 +446,8 @@ def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Se
     if last in NODE_CHANGES:
         node, assumed = _node_for(gpu, n_gpus, preset or None)
         return changed_node(node, last), assumed
+    if preset and last:
+        raise UnknownName("suffix of a node", last, NODE_CHANGES)
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu, n_gpus)

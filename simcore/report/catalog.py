@@ -24,7 +24,7 @@ from simcore.base.units import (
 from simcore.hardware.calibrations import CALIBRATIONS, calibration_names
 from simcore.hardware.machines import CLOUDS
 from simcore.hardware.prices import PRICES
-from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
+from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, NodeSpec
 from simcore.report.formatting import WIDTH
 from simcore.report.tables import Table, cut_table
 from simcore.strategy.optimizers import OPTIMIZERS, implementations
@@ -152,14 +152,17 @@ def _architectures() -> Iterator[Entry]:
 
 def _nodes() -> Iterator[Entry]:
     for n in sorted(NODES.all(), key=lambda n: n.name):
-        nics = [f"{x.count} x {x.link}" for x in n.nics]
         types = textwrap.shorten(" ".join(n.gpu_types) or "any", 32, placeholder=" ...")
-        network = " + ".join(nics) or "-"
-        yield [n.name, n.full_name, str(n.max_gpus), types, n.fabric, network], {
+        yield [n.name, n.full_name, str(n.max_gpus), types, n.fabric, _nics(n)], {
             "name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
             "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
-            "network": nics,
+            "network": [f"{x.count} x {x.link}" for x in n.nics],
         }  # fmt: skip
+
+
+def _nics(node: NodeSpec) -> str:
+    """A node's ports as --network takes them, such as ``8xib-ndr``."""
+    return "+".join(x.link if x.count == 1 else f"{x.count}x{x.link}" for x in node.nics) or "-"
 
 
 def _fabrics() -> Iterator[Entry]:
@@ -285,7 +288,8 @@ def _prices() -> Iterator[Entry]:
 def _instances() -> Iterator[Entry]:
     for cloud in CLOUDS.all():
         for name, i in cloud.instances.items():
-            row = [name, cloud.name, f"{i.gpus}x{i.gpu}", i.network or f"of {i.node}"]
+            network = i.network or _nics(NODES[i.node])
+            row = [name, cloud.name, f"{i.gpus}x{i.gpu}", network]
             yield row, {
                 "name": name, "full_name": f"{cloud.full_name}, {i.gpus} {i.gpu}",
                 "aliases": i.called, "cloud": cloud.name, "gpu": i.gpu,

@@ -28,6 +28,14 @@ def test_singular_and_plural(word: str, simcore: Callable) -> None:
     assert simcore("list", word).code == 0
 
 
+def test_machines_are_listed_with_the_network_that_they_have(simcore: Callable) -> None:
+    """A p5.48xlarge has the ports of its node, a p3.2xlarge those that its own record states."""
+    lines = simcore("list", "instances").out.splitlines()
+    networks = {line.split()[0]: line.split()[-1] for line in lines[1:]}
+    assert networks["p5.48xlarge"] == "8xefa-400"
+    assert networks["p3.2xlarge"] == "eth-2.5"
+
+
 def test_a_list_may_be_of_what_has_a_word(simcore: Callable) -> None:
     named = [line.split()[0] for line in simcore("list", "models", "Llama-3").out.splitlines()[1:]]
     llamas = ["llama3-8b", "llama3-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.cluster import nic_bytes_per_s, parse_cluster
 from simcore.hardware.machines import CLOUDS, machine_named
 from simcore.hardware.spec import GPUS, NODES
@@ -56,6 +56,8 @@ def test_what_the_user_says_comes_first():
     assert parse_cluster("2xDGX H100", node="hgx-h100").groups[0].node.name == "hgx-h100"
     changed = parse_cluster("2xp4d.24xlarge", node="no-p2p:vm")
     assert changed.groups[0].node.name == "p4d-aws:no-p2p:vm"
+    with pytest.raises(UnknownName, match="suffix of a node 'vn': known are no-p2p, vm"):
+        parse_cluster("2xp4d.24xlarge", node="no-p2p:vn")
     assert changed.network == parse_cluster("2xp4d.24xlarge").network
     assert str(parse_cluster("p5.48xlarge", nnodes=2, nproc_per_node=4)) == "2x4xH100-SXM-80GB"
     assert str(parse_cluster("p5.48xlarge", nnodes=3)) == "3x8xH100-SXM-80GB"
