@@ -105,10 +105,10 @@ def check_clusters(
 
 
 def words_for(cluster: ClusterSpec, node: str | None, network: str | None) -> dict[str, str | None]:
-    """The node and network with which the text of a cluster means it.
+    """The --node and --network with which ``str(cluster)`` is read as the same cluster again.
 
-    ``node``, ``network``: as the user gave them. The text of 2xp5.48xlarge is 2x8xH100-SXM-80GB,
-    which alone has the nodes of other makers.
+    ``node``, ``network``: as the user gave them. 2xp5.48xlarge prints as 2x8xH100-SXM-80GB, which
+    without them is read as two DGX H100.
     """
     own = cluster.groups[0].node.name
     for words in ((node, network), (own, network), (own, cluster.network or None)):

@@ -178,9 +178,11 @@ def nearest(
 ) -> list[str]:
     """Up to ``n`` of the known names that are similar to ``name``, the most similar first.
 
-    ``alike_frac`` is the least similarity (difflib's ratio) of their letters; which is the most
-    similar, that of letters and of words says. If no name reaches it, names that contain ``name``,
-    or of three letters and more that it contains, nearest length first."""
+    ``alike_frac`` is the least similarity (difflib's ratio) of their letters. Names that reach it
+    are ordered by the similarity of letters and words together. If none does, those that contain
+    ``name`` are proposed, or that are part of it and have at least three letters, the nearest in
+    length first.
+    """
     import difflib  # only needed for error messages
 
     folded = {k.lower(): k for k in known}

@@ -40,7 +40,7 @@ CLOUDS: Database[Cloud] = Database("cloud", "hardware_db/instances", Cloud)
 
 
 class Machine(NamedTuple):
-    """The device, node and network that a machine's name means, and how many devices it has."""
+    """A machine given by its name: its type and number of devices, its node and network."""
 
     gpu: GpuSpec
     gpus: int

@@ -254,7 +254,7 @@ def parameters_cut(n_layers: int, n_stages: int, layer: int, table: int) -> tupl
 
 
 def _filled_to(weights: Sequence[int], most: int) -> list[int]:
-    """Items of each part, where parts in turn take as many as weigh no more than ``most``."""
+    """How many items each part gets: each takes the next items until they would exceed ``most``."""
     sizes, weight = [0], 0
     for each in weights:
         if weight + each > most:

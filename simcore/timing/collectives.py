@@ -205,10 +205,11 @@ NORM_BEHIND_ALL_REDUCE = 2.0
 
 @lru_cache(maxsize=256)
 def norm_elems_behind_buckets(workload: Workload, strategy: Strategy) -> float:
-    """Elements a sample of the norms that wait for buckets sent during backward.
+    """Elements a sample that norms move in backward while they wait for gradient buckets.
 
-    Each such bucket is taken to delay a norm of the size that was timed, the model's largest. The
-    last bucket is sent once backward has ended. Synchronised norms have other kernels.
+    Each bucket that is sent during backward is taken to delay a norm of the size that was timed,
+    the model's largest. The last bucket is sent once backward has ended. Synchronised norms have
+    other kernels.
     """
     p = strategy.precision
     if workload.sync_norms or p.low_bytes >= FP32_BYTES or p.native_norms:
